@@ -334,7 +334,7 @@ static void draw_notes(FILE *f, const sn_bench_report *r, const sn_bench_report 
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
                         const char *path, sn_error *err) {
     drawing p;
-    if (!drawing_open(&p, path, err)) return false;
+    if (!sn_drawing_open(&p, path, err)) return false;
     FILE *f = p.f;
     ceiling c[MAX_CEILINGS + 3];
     axes a = {0};
@@ -363,5 +363,5 @@ bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, co
     }
     if (!limits) sn_bench_draw_times(f, r, old, below);
     fputs("</svg>\n", f);
-    return drawing_close(&p, err);
+    return sn_drawing_close(&p, err);
 }

@@ -41,5 +41,5 @@ bool translate_model(open_model *m, seq2seq_model *out, sn_error *err) {
 bool translate(open_model *m, const int32_t *source, int64_t n, const seq2seq_options *o,
                sn_ids *out, double *log_p, sn_error *err) {
     seq2seq_model p;
-    return translate_model(m, &p, err) && seq2seq_translate(&p, source, n, o, out, log_p, err);
+    return translate_model(m, &p, err) && sn_seq2seq_translate(&p, source, n, o, out, log_p, err);
 }

@@ -9,7 +9,7 @@
  * opened with. A vocabulary without a begin or end token is an error. */
 bool translate_model(open_model *m, seq2seq_model *out, sn_error *err);
 
-/* seq2seq_translate with that model. */
+/* sn_seq2seq_translate with that model. */
 bool translate(open_model *m, const int32_t *source, int64_t n, const seq2seq_options *o,
                sn_ids *out, double *log_p, sn_error *err);
 

@@ -16,19 +16,19 @@
 
 int cmd_fail(const char *name, const sn_error *err) {
     fflush(stdout);
-    bool stopped = screen_stopped() && err->code == SN_OK;
+    bool stopped = sn_screen_stopped() && err->code == SN_OK;
     if (stopped) {
-        screen_say(name, "%s", err->message);
+        sn_screen_say(name, "%s", err->message);
         return EXIT_STOPPED;
     }
-    screen_error(name, "%s\n", err->message);
+    sn_screen_error(name, "%s\n", err->message);
     return err->code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
 }
 
 int cmd_finish(const char *name) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
-    screen_error(name, "cannot write the output: %s\n", errno ? strerror(errno) : "write error");
+    sn_screen_error(name, "cannot write the output: %s\n", errno ? strerror(errno) : "write error");
     return EXIT_WRONG;
 }
 
@@ -45,7 +45,7 @@ open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile
     o.compile = cmd_options(compile);
     open_model *m = cmd_open_model(name, model, o, &err);
     *code = m ? EXIT_OK : cmd_fail(name, &err);
-    if (m && screen()->verbose) cmd_print_model(m);
+    if (m && sn_screen()->verbose) cmd_print_model(m);
     return m;
 }
 
@@ -85,10 +85,10 @@ sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
 
 bool cmd_profile_wrote(const char *path, sn_trace *t) {
     if (t && sn_trace_lost(t))
-        screen_note("profile", "%s contains the first kernel calls only; %zu more were dropped",
-                    path, sn_trace_lost(t));
-    if (t && !screen()->quiet) sn_trace_print(t, stderr);
-    if (t) screen_wrote("profile", path);
+        sn_screen_note("profile", "%s contains the first kernel calls only; %zu more were dropped",
+                       path, sn_trace_lost(t));
+    if (t && !sn_screen()->quiet) sn_trace_print(t, stderr);
+    if (t) sn_screen_wrote("profile", path);
     sn_trace_end(t);
     return true;
 }
@@ -117,7 +117,7 @@ const char *cmd_input_path(const char *path, sn_error *err) {
     static char name[32];
     size_t size = 0;
     if (strcmp(path, "-") != 0) return path;
-    char *data = text_read(path, &size, err);
+    char *data = sn_text_read(path, &size, err);
     if (data && !size) sn_fail(err, SN_ERR_FILE, "standard input is empty");
     int fd = data && size ? memfd_create("standard input", MFD_CLOEXEC) : -1;
     size_t done = 0;

@@ -362,7 +362,7 @@ static const char *find_peers(void) {
 }
 
 static bool shows_progress(void) {
-    return !screen()->quiet && (screen()->verbose || isatty(STDERR_FILENO));
+    return !sn_screen()->quiet && (sn_screen()->verbose || isatty(STDERR_FILENO));
 }
 
 static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
@@ -426,8 +426,8 @@ static bool within(sn_bench_compared c, double threshold, sn_error *err) {
 static bool compare(const options *o, const sn_bench_report *r, const sn_bench_report *old,
                     const char *where, sn_error *err) {
     const char *const color[SN_BENCH_VERDICTS + 1] = {
-        "", screen_color(stdout, STYLE_FASTER), screen_color(stdout, STYLE_SLOWER), "",
-        "", screen_color(stdout, STYLE_NONE)};
+        "", sn_screen_color(stdout, STYLE_FASTER), sn_screen_color(stdout, STYLE_SLOWER), "",
+        "", sn_screen_color(stdout, STYLE_NONE)};
     sn_bench_compared c = sn_bench_print_comparison(r, old, o->threshold, color, stdout);
     return (!o->plot || sn_bench_write_svg(r, old, where, o->plot, err)) &&
            within(c, o->threshold, err);
@@ -495,13 +495,13 @@ static bool compare_claims(const options *o, const sn_bench_report *r, sn_error 
 
 static int compare_files(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&compare_command, argc, argv, &o);
+    int code = sn_args_parse(&compare_command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_bench_report r = {0};
     bool ok = (!o.claims || (!o.plot && o.threshold <= 0) ||
                sn_fail(&err, SN_ERR_USAGE, "--claims contradicts --plot and --threshold")) &&
-              drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+              sn_drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
               sn_bench_read_json(o.names, &r, &err) &&
               (o.claims ? compare_claims(&o, &r, &err) : compare_with(&o, &r, r.cpu, &err));
     sn_bench_report_free(&r);
@@ -516,8 +516,8 @@ static bool write_evidence(const options *o, int argc, char **argv, const sn_ben
                            const sn_bench_report *r, sn_error *err) {
     if (!o->evidence) return true;
     if (!evidence_write(o->evidence, argc, argv, o->model, r, b, err)) return false;
-    screen_say("sinter bench", "wrote %s: %s/repeat.sh repeats the measurement", o->evidence,
-               o->evidence);
+    sn_screen_say("sinter bench", "wrote %s: %s/repeat.sh repeats the measurement", o->evidence,
+                  o->evidence);
     return true;
 }
 
@@ -533,14 +533,14 @@ static bool report(const options *o, int argc, char **argv, const sn_bench_optio
         sn_bench_print_claims(r, stdout);
     }
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
-    screen_wrote("sinter bench", o->json);
+    sn_screen_wrote("sinter bench", o->json);
     char where[480];
     sn_bench_describe(r, b, where, sizeof where);
     bool kept = !argv || write_evidence(o, argc, argv, b, r, err);
     bool ok = !records && o->with  ? compare_with(o, r, where, err)
               : !records && levels ? compare(o, r, NULL, where, err)
                                    : !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
-    if (ok) screen_wrote("sinter bench", o->plot);
+    if (ok) sn_screen_wrote("sinter bench", o->plot);
     return ok && kept;
 }
 
@@ -618,8 +618,8 @@ static int compare_kernels(const options *o, const sn_bench_record *measured) {
     if (access(o->model, F_OK))
         line[n++] = "--preset";
     else if (!model_source_is(o->model) && !sn_model_dir_has_weights(o->model))
-        return screen_note(model_name, "%s has no weights, so its kernels are not listed",
-                           o->model),
+        return sn_screen_note(model_name, "%s has no weights, so its kernels are not listed",
+                              o->model),
                EXIT_OK;
     line[n++] = o->model;
     printf("\nkernels of the levels, ");
@@ -693,7 +693,7 @@ static int measure(int argc, char **argv, bool levels) {
     char name[64];
     snprintf(name, sizeof name, "%s %s", compare_name, kind_of(kind));
     if (levels) named.name = name;
-    int code = args_parse(c, argc - 1, argv + 1, &o);
+    int code = sn_args_parse(c, argc - 1, argv + 1, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_bench_options b;
@@ -701,7 +701,7 @@ static int measure(int argc, char **argv, bool levels) {
     double shown = sn_clock();
     bool stopped = false;
     bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
-              drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+              sn_drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
               cmd_can_write(o.profile, &err) && evidence_can(o.evidence, &err);
     char *command = evidence_command(argc, argv, NULL, NULL, &b);
     b.command = command;
@@ -713,19 +713,19 @@ static int measure(int argc, char **argv, bool levels) {
         sn_bench_report_free(&none);
         total.counting = false;
         total.begin = sn_clock();
-        b.stop = screen_stopped;
-        screen_catch_stop();
+        b.stop = sn_screen_stopped;
+        sn_screen_catch_stop();
         r.cold = b.cold;
         if (ok)
             ok = b.processes > 1 ? run_processes(argc, argv, &b, &r, &stopped, &err)
                                  : run_here(kind, &o, &b, &r, &err);
         sn_bench_progress_end(&b);
     }
-    stopped |= screen_stopped();
+    stopped |= sn_screen_stopped();
     const bool partial = (!ok || stopped) && (stopped || b.processes > 1) && r.n > 0;
     sn_error failed = {0};
     if (partial) {
-        screen_say(c->name, "%s%d records are complete", stopped ? "interrupted: " : "", r.n);
+        sn_screen_say(c->name, "%s%d records are complete", stopped ? "interrupted: " : "", r.n);
         if (!stopped) failed = err;
         err = (sn_error){0};
     }
@@ -765,12 +765,12 @@ static int complete(int argc, char **argv) {
     if (!strcmp(argv[argc - 2], "--mask")) return cmd_offer(last, sn_bench_mask_name), EXIT_OK;
     if (!strcmp(argv[argc - 2], "--peers")) return cmd_offer(last, sn_bench_peer_name), EXIT_OK;
     if (compares && (n == 1 || sn_ends_with(word[0], ".json")))
-        return args_complete(&compare_command, n, word);
+        return sn_args_complete(&compare_command, n, word);
     const bool known = is_kind(word[0]); /* another word is a model */
     const arg_command *c = &kinds[find_kind(known ? word[0] : model_word)].command;
     if (known && n == 2 && *last != '-' && !strcmp(c->table->name, "MODEL"))
         cmd_offer(last, sn_model_preset_name);
-    return args_complete(c, n - known, word + known);
+    return sn_args_complete(c, n - known, word + known);
 }
 
 /* `bench FILE` and `bench PRESET` become `bench model …`. */

@@ -70,7 +70,7 @@ static void print_choice(void *ctx, const sn_object *o) {
              end + 1, (int)(end - why - 1), why + 1);
     sn_mask_controls(line, "");
     if (ctx)
-        json_text(ctx, NULL, line);
+        sn_json_text(ctx, NULL, line);
     else
         puts(line);
 }
@@ -81,9 +81,9 @@ static void clear(sn_cache *c, const char *what, json_out *j) {
         int64_t n = sn_cache_clear(c, kinds[i].kind);
         if (!j) printf("%-8s %lld removed\n", kinds[i].name, (long long)n);
         if (!j) continue;
-        json_object(j, kinds[i].name);
-        json_int(j, "removed", n);
-        json_close(j);
+        sn_json_object(j, kinds[i].name);
+        sn_json_integer(j, "removed", n);
+        sn_json_close(j);
     }
 }
 
@@ -93,24 +93,24 @@ static void show(sn_cache *c, json_out *j) {
                                    ? sn_cache_count_weights(c, &bytes)
                                    : sn_cache_each(c, kinds[i].kind, add_bytes, &bytes);
         if (j) {
-            json_object(j, kinds[i].name);
-            json_int(j, "count", n);
-            json_int(j, "bytes", bytes);
-            json_close(j);
+            sn_json_object(j, kinds[i].name);
+            sn_json_integer(j, "count", n);
+            sn_json_integer(j, "bytes", bytes);
+            sn_json_close(j);
             continue;
         }
         printf("%-8s %lld", kinds[i].name, (long long)n);
         if (kinds[i].kind != SN_CACHE_CHOICE) printf(", %lld KB", (long long)(bytes >> 10));
         putchar('\n');
     }
-    if (j) json_list(j, "choices");
+    if (j) sn_json_list(j, "choices");
     sn_cache_each(c, SN_CACHE_CHOICE, print_choice, j);
-    if (j) json_close(j);
+    if (j) sn_json_close(j);
 }
 
 int cmd_cache(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     if (o.dir && access(o.dir, F_OK)) {
@@ -123,17 +123,17 @@ int cmd_cache(int argc, char **argv) {
         if (note) sn_fail(&err, SN_ERR_FILE, "%s", note);
         code = cmd_fail(NAME, &err);
     } else {
-        json_out lines, *j = screen()->json ? &lines : NULL;
+        json_out lines, *j = sn_screen()->json ? &lines : NULL;
         if (j) {
-            lines = json_begin(stdout);
-            json_text(j, "folder", sn_cache_folder(c));
+            lines = sn_json_begin(stdout);
+            sn_json_text(j, "folder", sn_cache_folder(c));
         } else
             printf("folder   %s\n", sn_cache_folder(c));
         if (o.clear)
             clear(c, o.clear, j);
         else
             show(c, j);
-        if (j) json_end(j);
+        if (j) sn_json_end(j);
         code = cmd_finish(NAME);
     }
     sn_cache_close(c);

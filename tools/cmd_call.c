@@ -112,7 +112,7 @@ static bool write_all(const char *path, run_tensor **t, const sn_dtype *type, in
     }
     ok = ok && (!archive || npz_write(path, list, n, err));
     free(list);
-    if (ok) screen_wrote(NAME, path);
+    if (ok) sn_screen_wrote(NAME, path);
     return ok;
 }
 
@@ -145,8 +145,8 @@ static bool note_sizes(const sn_module *m, const inspect_inputs *in, const sn_er
                  sn_symbol_at(m, i)->name, (long long)in->symbol[i]);
     }
     if (err->code == SN_ERR_RANGE && *text)
-        screen_note(NAME, "sizes of the run: %s; --sizes sets those that no array determines",
-                    text);
+        sn_screen_note(NAME, "sizes of the run: %s; --sizes sets those that no array determines",
+                       text);
     return false;
 }
 
@@ -193,7 +193,7 @@ static bool call(const options *o, open_model *m, run_given *given, sn_error *er
 
 int cmd_call(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     run_given given;

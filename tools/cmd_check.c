@@ -112,23 +112,23 @@ static const arg_command command = {
 
 static void show(void *ctx, const char *what) {
     screen_progress *p = ctx;
-    screen_progress_show(p, "check: %s", what);
+    sn_screen_progress_show(p, "check: %s", what);
 }
 
 static void print_json(const check_report *r) {
     for (int i = 0; i < r->n; i++) {
         const check_cell *c = &r->cell[i];
-        json_out j = json_begin(stdout);
-        json_text(&j, "entry", c->entry);
-        json_text(&j, "of", c->of);
-        json_text(&j, "check", c->check);
-        json_number(&j, "error", c->error);
-        json_number(&j, "limit", c->limit);
-        json_bool(&j, "holds", c->holds);
-        if (c->tokens) json_int(&j, "tokens", c->tokens);
-        if (c->verdict) json_text(&j, "verdict", c->verdict);
-        if (c->detail[0]) json_text(&j, "detail", c->detail);
-        json_end(&j);
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "entry", c->entry);
+        sn_json_text(&j, "of", c->of);
+        sn_json_text(&j, "check", c->check);
+        sn_json_number(&j, "error", c->error);
+        sn_json_number(&j, "limit", c->limit);
+        sn_json_bool(&j, "holds", c->holds);
+        if (c->tokens) sn_json_integer(&j, "tokens", c->tokens);
+        if (c->verdict) sn_json_text(&j, "verdict", c->verdict);
+        if (c->detail[0]) sn_json_text(&j, "detail", c->detail);
+        sn_json_end(&j);
     }
 }
 
@@ -204,7 +204,7 @@ static bool takes_options(const options *o, sn_error *err) {
 
 int cmd_check(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     run_given given;
@@ -243,8 +243,8 @@ int cmd_check(int argc, char **argv) {
               (o.exact       ? check_exact
                : o.invariant ? check_invariant
                              : check_model)(&c, &r, &err);
-    screen_progress_end(&progress);
-    if (ok && screen()->json)
+    sn_screen_progress_end(&progress);
+    if (ok && sn_screen()->json)
         print_json(&r);
     else if (ok)
         print_table(&r);

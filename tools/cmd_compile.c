@@ -210,10 +210,10 @@ static void check_tokenizer(const options *o, const char *name) {
         free(path);
     }
     if (!found)
-        screen_note(NAME,
-                    "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin "
-                    "and vocab.txt)%s: load it with { tokenizer: false } and use token ids",
-                    name, o->page ? ", so the page cannot load" : "");
+        sn_screen_note(NAME,
+                       "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin "
+                       "and vocab.txt)%s: load it with { tokenizer: false } and use token ids",
+                       name, o->page ? ", so the page cannot load" : "");
 }
 
 /* Links the module, writes what goes with it, and removes the objects. m: NULL for a training step. */
@@ -350,22 +350,22 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
 
 static void print_list(const options *o, const char *name, char *const *path, int n) {
     json_out j;
-    if (screen()->json) {
-        j = json_begin(stdout);
-        json_text(&j, "name", name);
-        json_text(&j, "target", o->target);
-        json_list(&j, "files");
+    if (sn_screen()->json) {
+        j = sn_json_begin(stdout);
+        sn_json_text(&j, "name", name);
+        sn_json_text(&j, "target", o->target);
+        sn_json_list(&j, "files");
     }
-    screen_say(NAME, "for %s", o->target);
+    sn_screen_say(NAME, "for %s", o->target);
     for (int i = 0; i < n; i++) {
-        int64_t bytes = screen_wrote(NAME, path[i]);
-        if (!screen()->json) continue;
-        json_object(&j, NULL);
-        json_text(&j, "path", path[i]);
-        json_int(&j, "bytes", bytes);
-        json_close(&j);
+        int64_t bytes = sn_screen_wrote(NAME, path[i]);
+        if (!sn_screen()->json) continue;
+        sn_json_object(&j, NULL);
+        sn_json_text(&j, "path", path[i]);
+        sn_json_integer(&j, "bytes", bytes);
+        sn_json_close(&j);
     }
-    if (screen()->json) json_end(&j);
+    if (sn_screen()->json) sn_json_end(&j);
 }
 
 /* Writes the bill of materials, if it is wanted, and lists what was written. */
@@ -397,8 +397,8 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
         !cmd_models->train(o->train, entries, o->slices, o->rate, &eo, err) ||
         !link_parts(o, NULL, &a, &eo, err) || !finish_files(o, &a, eo.name, err))
         return false;
-    screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
-               o->dir ? o->dir : ".", eo.name);
+    sn_screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
+                  o->dir ? o->dir : ".", eo.name);
     return true;
 }
 
@@ -419,7 +419,7 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     bool ok = !cmd_models || cmd_models->describe(m, eo, &a, err);
     const char *spoiled = ok ? model_nan_parameter(m, err) : NULL;
     if (spoiled)
-        screen_note(NAME, "'%s' contains NaN, and so will results that depend on it", spoiled);
+        sn_screen_note(NAME, "'%s' contains NaN, and so will results that depend on it", spoiled);
     eo->compile.weights = m->compiled.weights;
     eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
@@ -448,7 +448,7 @@ static bool compile(options *o, sn_error *err) {
 
 int cmd_compile_ahead(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (o.list_targets || !strcmp(o.target, "help")) return list_targets();
     sn_error err = {0};

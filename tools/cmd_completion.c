@@ -64,7 +64,7 @@ static const struct {
 
 int cmd_completion(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         if (strcmp(o.shell, scripts[i].shell) != 0) continue;

@@ -19,12 +19,12 @@ static const arg_command version_command = {
 
 int cmd_version(int argc, char **argv) {
     char none;
-    int code = args_parse(&version_command, argc, argv, &none);
+    int code = sn_args_parse(&version_command, argc, argv, &none);
     if (code != ARGS_RUN) return code;
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "version", sn_version());
-        json_end(&j);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "version", sn_version());
+        sn_json_end(&j);
     } else
         printf("sinter %s\n", sn_version());
     return cmd_finish("sinter version");
@@ -57,7 +57,7 @@ static void print_features(json_out *j, const sn_target *t) {
                                         "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni",
                                         "amx-int8",   "amx-bf16",   "neon",       "dotprod",
                                         "i8mm",       "bf16",       "fullfp16",   "sve"};
-    if (j) json_list(j, "features");
+    if (j) sn_json_list(j, "features");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char on[40];
         snprintf(on, sizeof on, "+%s,", names[i]);
@@ -65,28 +65,28 @@ static void print_features(json_out *j, const sn_target *t) {
         bool last = end >= n && !strncmp(t->features + end - n, on, n);
         if (!strstr(t->features, on) && !last) continue;
         if (j)
-            json_text(j, NULL, names[i]);
+            sn_json_text(j, NULL, names[i]);
         else
             printf(" %s", names[i]);
     }
-    if (j) json_close(j);
+    if (j) sn_json_close(j);
 }
 
 static void print_all(const sn_target *t, sn_cache *c) {
     const char *problem = sn_cache_note(c), *folder = sn_cache_folder(c);
     const int threads = sn_threads_default(0);
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "version", sn_version());
-        json_text(&j, "onednn", sn_backend_library_version());
-        json_text(&j, "target", t->cpu);
-        json_text(&j, "triple", t->triple);
-        json_int(&j, "vector_bytes", t->vector_bytes);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "version", sn_version());
+        sn_json_text(&j, "onednn", sn_backend_library_version());
+        sn_json_text(&j, "target", t->cpu);
+        sn_json_text(&j, "triple", t->triple);
+        sn_json_integer(&j, "vector_bytes", t->vector_bytes);
         print_features(&j, t);
-        json_int(&j, "threads", threads);
-        json_text(&j, "cache", folder ? folder : "");
-        if (problem) json_text(&j, "cache_problem", problem);
-        json_end(&j);
+        sn_json_integer(&j, "threads", threads);
+        sn_json_text(&j, "cache", folder ? folder : "");
+        if (problem) sn_json_text(&j, "cache_problem", problem);
+        sn_json_end(&j);
         return;
     }
     printf("sinter    %s\noneDNN    %s\nCPU       %s (%s), vectors of %d bytes\nfeatures ",
@@ -97,7 +97,7 @@ static void print_all(const sn_target *t, sn_cache *c) {
 
 int cmd_env(int argc, char **argv) {
     char none;
-    int code = args_parse(&env_command, argc, argv, &none);
+    int code = sn_args_parse(&env_command, argc, argv, &none);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_target t;

@@ -197,7 +197,7 @@ static bool write_views(const views *v, const open_model *m, const options *o, s
     if (!file) return false;
     if (print_views(sn_file_stream(file), v, m, o, err)) {
         bool ok = sn_file_commit(file, err);
-        if (ok) screen_wrote(NAME, path);
+        if (ok) sn_screen_wrote(NAME, path);
         return ok;
     }
     sn_file_discard(file);
@@ -276,7 +276,7 @@ static int one_output(const options *o) {
 
 int cmd_explain(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (o.stages) {
         sn_stages_print(stdout);

@@ -43,33 +43,33 @@ static const arg_command command = {
 
 int cmd_opt(int argc, char **argv) {
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     for (int i = 0; o.list && i < sn_pass_count; i++) {
         const sn_stage *pass = &sn_stages[sn_pass_table[i].stage];
-        if (!screen()->json) {
+        if (!sn_screen()->json) {
             printf("%-16s level %d  %s\n", pass->name, pass->level, pass->purpose);
             continue;
         }
-        json_out j = json_begin(stdout);
-        json_text(&j, "pass", pass->name);
-        json_int(&j, "level", pass->level);
-        json_text(&j, "purpose", pass->purpose);
-        json_end(&j);
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "pass", pass->name);
+        sn_json_integer(&j, "level", pass->level);
+        sn_json_text(&j, "purpose", pass->purpose);
+        sn_json_end(&j);
     }
     if (o.list) return cmd_finish(NAME);
     sn_error err = {0};
     const char *file = o.file ? o.file : "-";
     size_t size, n = 0;
-    char *text = text_read(file, &size, &err), *graph = NULL;
-    FILE *out = screen()->json ? open_memstream(&graph, &n) : stdout;
+    char *text = sn_text_read(file, &size, &err), *graph = NULL;
+    FILE *out = sn_screen()->json ? open_memstream(&graph, &n) : stdout;
     bool ok = text && (out || sn_fail(&err, SN_ERR_MEMORY, "out of memory")) &&
               sn_opt(text, file, o.passes, (int)o.level, o.precision, out, &err);
     if (out && out != stdout) fclose(out);
-    if (ok && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_bytes(&j, "graph", graph ? graph : "", n);
-        json_end(&j);
+    if (ok && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_bytes(&j, "graph", graph ? graph : "", n);
+        sn_json_end(&j);
     }
     free(graph);
     free(text);

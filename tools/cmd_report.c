@@ -167,7 +167,7 @@ static void finish_machine(job *j) {
     report_number(r, o, "others_pct", others);
     report_number(r, o, "stolen_pct", stolen);
     report_text(r, o, "note", sn_bench_noise_text(others, stolen, text));
-    if (*text) screen_note(NAME, "%s", text);
+    if (*text) sn_screen_note(NAME, "%s", text);
 }
 
 static void describe_model(job *j, const open_model *d) {
@@ -274,7 +274,7 @@ static bool wanted(const options *o, const char *name) {
 /* The entry's values in double precision, before anything changes the parameters. */
 static bool add_reference(job *j, const open_model *d, int at, const char *name, sn_error *err) {
     if (!d->session || !j->o->evaluate) return true;
-    screen_progress_show(&j->progress, "double precision: %s", name);
+    sn_screen_progress_show(&j->progress, "double precision: %s", name);
     if (!report_reference_make(&j->reference[at], d->program, name, (double)j->o->evaluate,
                                d->session, err))
         return false;
@@ -291,7 +291,7 @@ static bool add_program(job *j, const open_model *d, const compiled *c, int leve
         if (!wanted(j->o, name)) continue;
         char what[96];
         snprintf(what, sizeof what, "level %d, %.60s", level, name);
-        screen_progress_of(&j->progress, what, j->done++, j->entries_in_all);
+        sn_screen_progress_of(&j->progress, what, j->done++, j->entries_in_all);
         if (main) {
             j->object[at] = report_object(&j->r, j->entries, NULL);
             report_list(&j->r, j->object[at], "levels");
@@ -320,7 +320,7 @@ static bool add_levels(job *j, const open_model *d, sn_error *err) {
         j->entries_in_all += wanted(j->o, sn_entry_at(d->model.module, i)->name) ? j->n_level : 0;
     for (int i = 0; i < j->n_level; i++) {
         compiled c;
-        screen_progress_show(&j->progress, "level %d: compiling", j->level[i]);
+        sn_screen_progress_show(&j->progress, "level %d: compiling", j->level[i]);
         bool ok = compile(&c, d, j->o, j->level[i], i == 0, err) &&
                   add_program(j, d, &c, j->level[i], i == 0, err);
         release(&c, d);
@@ -337,14 +337,14 @@ static bool write_report(const job *j, sn_error *err) {
         return false;
     }
     if (!sn_file_commit(file, err)) return false;
-    if (strcmp(j->o->output, "-") != 0) screen_wrote(NAME, j->o->output);
+    if (strcmp(j->o->output, "-") != 0) sn_screen_wrote(NAME, j->o->output);
     return true;
 }
 
 int cmd_report(int argc, char **argv) {
     options o = {0};
     sn_error err = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     job *j = calloc(1, sizeof *j);
     if (!j) {
@@ -355,14 +355,14 @@ int cmd_report(int argc, char **argv) {
     bool ok = choose_levels(j, &err) && (!strcmp(o.output, "-") || cmd_can_write(o.output, &err)) &&
               report_begin(&j->r, &err);
     if (ok) {
-        screen_progress_show(&j->progress, "level %d: compiling", j->level[0]);
+        sn_screen_progress_show(&j->progress, "level %d: compiling", j->level[0]);
         open_model *d = load_model(&o, j->level[0], &err);
         if (d) describe_machine(j);
         ok = d && add_levels(j, d, &err);
         if (ok) finish_machine(j);
         model_close(d);
     }
-    screen_progress_end(&j->progress);
+    sn_screen_progress_end(&j->progress);
     ok = ok && write_report(j, &err);
     for (int i = 0; i < MAX_ENTRIES; i++) report_reference_free(&j->reference[i]);
     cJSON_Delete(j->r.root);

@@ -52,48 +52,48 @@ static void json_tensor(json_out *j, const sn_entry *e, const char *name, const 
     char shape[128];
     const char *about = sn_module_text(n->m, e->name, name);
     sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
-    json_object(j, NULL);
-    json_text(j, "name", name);
-    json_text(j, "type", sn_dtype_name((sn_dtype)n->dtype));
-    json_text(j, "shape", shape);
-    if (about) json_text(j, "about", about);
-    json_close(j);
+    sn_json_object(j, NULL);
+    sn_json_text(j, "name", name);
+    sn_json_text(j, "type", sn_dtype_name((sn_dtype)n->dtype));
+    sn_json_text(j, "shape", shape);
+    if (about) sn_json_text(j, "about", about);
+    sn_json_close(j);
 }
 
 static void json_entry(json_out *j, sn_module *m, const sn_entry *e) {
-    json_object(j, NULL);
-    json_text(j, "name", e->name);
-    json_bool(j, "state", e->n_assign > 0);
-    json_list(j, "inputs");
+    sn_json_object(j, NULL);
+    sn_json_text(j, "name", e->name);
+    sn_json_bool(j, "state", e->n_assign > 0);
+    sn_json_list(j, "inputs");
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input)
             json_tensor(j, e, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
-    json_close(j);
-    json_list(j, "outputs");
+    sn_json_close(j);
+    sn_json_list(j, "outputs");
     for (int i = 0; i < e->n_output; i++) json_tensor(j, e, e->output[i].name, e->output[i].node);
-    json_close(j);
-    json_close(j);
+    sn_json_close(j);
+    sn_json_close(j);
 }
 
 static void print_json(const sn_model *model, int64_t parameters) {
     sn_module *m = model->module;
-    json_out j = json_begin(stdout);
-    json_text(&j, "name", model->type);
-    json_int(&j, "parameters", parameters);
-    json_list(&j, "entries");
+    json_out j = sn_json_begin(stdout);
+    sn_json_text(&j, "name", model->type);
+    sn_json_integer(&j, "parameters", parameters);
+    sn_json_list(&j, "entries");
     for (int i = 0; i < sn_entry_count(m); i++) json_entry(&j, m, sn_entry_at(m, i));
-    json_close(&j);
-    json_list(&j, "sizes");
+    sn_json_close(&j);
+    sn_json_list(&j, "sizes");
     for (int i = 0; i < sn_symbol_count(m); i++) {
         const sn_symbol *s = sn_symbol_at(m, i);
-        json_object(&j, NULL);
-        json_text(&j, "name", s->name);
-        json_int(&j, "min", s->lo);
-        json_int(&j, "max", s->hi);
-        json_close(&j);
+        sn_json_object(&j, NULL);
+        sn_json_text(&j, "name", s->name);
+        sn_json_integer(&j, "min", s->lo);
+        sn_json_integer(&j, "max", s->hi);
+        sn_json_close(&j);
     }
-    json_end(&j);
+    sn_json_end(&j);
 }
 
 static void print_model(const sn_model *model) {
@@ -107,7 +107,7 @@ static void print_model(const sn_model *model) {
         elements += size;
         count++;
     }
-    if (screen()->json) {
+    if (sn_screen()->json) {
         print_json(model, elements);
         return;
     }
@@ -185,7 +185,7 @@ static int describe(int argc, char **argv) {
     static const arg_key keys[] = {{"entries", "list", "with inputs and outputs"}, {0}};
     static const arg_command command = {NAME, "describe a model in C", "", table, "", keys};
     const char *path;
-    int code = args_parse(&command, argc, argv, &path);
+    int code = sn_args_parse(&command, argc, argv, &path);
     return code == ARGS_RUN ? cmd_describe_source(NAME, path) : code;
 }
 
@@ -197,11 +197,11 @@ int cmd_run(int argc, char **argv) {
         return path ? cmd_finish(NAME) : EXIT_USAGE;
     }
     if (!model_source_is(path)) {
-        screen_error(NAME,
-                     "'%s' is not a model in C or an ONNX file (NAME.c, a NAME.so compiled from "
-                     "it, NAME.onnx); "
-                     "for a model folder write sinter COMMAND %s\n",
-                     path, path);
+        sn_screen_error(NAME,
+                        "'%s' is not a model in C or an ONNX file (NAME.c, a NAME.so compiled from "
+                        "it, NAME.onnx); "
+                        "for a model folder write sinter COMMAND %s\n",
+                        path, path);
         return EXIT_USAGE;
     }
     if (argc > 2 && argv[2][0] != '-') {

@@ -56,8 +56,9 @@ const cmd_row *cmd_find(const char *name, bool verb, bool tell) {
     if (!tell) return NULL;
     if (!verb) names[n] = "help";
     const char *near = sn_nearest_name(name, names);
-    screen_error(verb ? "sinter run" : "sinter",
-                 verb ? "'%s' is not a command that takes a model" : "unknown command '%s'", name);
+    sn_screen_error(verb ? "sinter run" : "sinter",
+                    verb ? "'%s' is not a command that takes a model" : "unknown command '%s'",
+                    name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fputs(verb ? "\n(sinter run --help lists them)\n" : "\n(sinter --help lists all commands)\n",
           stderr);
@@ -70,7 +71,7 @@ static int dispatch(int argc, char **argv) {
 }
 
 static void print_help(FILE *f) {
-    const char *bold = screen_color(f, STYLE_HEADING), *plain = screen_color(f, STYLE_NONE);
+    const char *bold = sn_screen_color(f, STYLE_HEADING), *plain = sn_screen_color(f, STYLE_NONE);
     fprintf(f, "%ssinter%s: a transformer compiler\n\n%susage:%s sinter COMMAND [arguments]\n\n",
             bold, plain, bold, plain);
     const cmd_row *r;
@@ -148,7 +149,7 @@ int cmd_main(int argc, char **argv, const cmd_library *models) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (name && !strcmp(name, ARGS_COMPLETE)) return complete(argc - 2, argv + 2);
     if (name && !strcmp(name, ARGS_CHECK) && argc > 2) {
-        screen()->check_only = true;
+        sn_screen()->check_only = true;
         return dispatch(argc - 2, argv + 2);
     }
     if (!name) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const arg_key embed_keys[] = {
+const arg_key sn_embed_keys[] = {
     {"input", "text", "the sentence, or the file of the picture"},
     {"index", "integer", "number of the input: pictures, then --prompt, then lines"},
     {"embedding", "list?", "numbers"},
@@ -30,7 +30,7 @@ static bool add(embed_job *j, const embed_input *s, sn_error *err) {
 static bool add_lines(embed_job *j, sn_error *err) {
     size_t size;
     int64_t before = j->n;
-    j->file = text_read(j->o->file, &size, err);
+    j->file = sn_text_read(j->o->file, &size, err);
     for (size_t at = 0; j->file && at < size;) {
         const char *end = memchr(j->file + at, '\n', size - at);
         size_t n = end ? (size_t)(end - j->file) - at : size - at;
@@ -40,7 +40,7 @@ static bool add_lines(embed_job *j, sn_error *err) {
     return j->file && (j->n > before || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
 }
 
-bool embed_begin(embed_job *j, const embed_options *o, sn_error *err) {
+bool sn_embed_begin(embed_job *j, const embed_options *o, sn_error *err) {
     *j = (embed_job){.o = o};
     if (!o->text && !o->file && !o->images.n)
         return sn_fail(err, SN_ERR_USAGE, "give a sentence with --prompt, or lines with --file");
@@ -70,9 +70,9 @@ static const char *prompt_of(const embed_job *j, sentence_settings *settings, in
 }
 
 static bool embed_images(embed_job *j, const embed_model *m, sn_error *err) {
-    for (; j->done < j->o->images.n && !screen_stopped(); j->done++) {
+    for (; j->done < j->o->images.n && !sn_screen_stopped(); j->done++) {
         embed_input *s = &j->list[j->done];
-        screen_progress_of(&j->progress, "embed", (double)j->done, (double)j->n);
+        sn_screen_progress_of(&j->progress, "embed", (double)j->done, (double)j->n);
         if (!m->image(m->model, s->image, &s->embedding, &j->width, err)) return false;
     }
     return true;
@@ -95,8 +95,8 @@ static bool read_texts(embed_job *j, const embed_model *m, sn_ids *ids, sn_error
 
 static bool show_progress(void *ctx, int64_t done) {
     embed_job *j = ctx;
-    screen_progress_of(&j->progress, "embed", (double)(j->o->images.n + done), (double)j->n);
-    return !screen_stopped();
+    sn_screen_progress_of(&j->progress, "embed", (double)(j->o->images.n + done), (double)j->n);
+    return !sn_screen_stopped();
 }
 
 static bool embed_texts(embed_job *j, const embed_model *m, sn_error *err) {
@@ -132,17 +132,17 @@ static int compare_scores(const void *a, const void *b) {
 
 static void print_json(embed_job *j, int64_t i, bool ranked) {
     const embed_input *s = &j->list[i];
-    json_out out = json_begin(stdout);
+    json_out out = sn_json_begin(stdout);
     if (s->image)
-        json_text(&out, "input", s->image);
+        sn_json_text(&out, "input", s->image);
     else
-        json_bytes(&out, "input", s->text, s->size);
-    json_int(&out, "index", s->line);
-    if (ranked) json_number(&out, "score", s->score);
-    if (!ranked) json_list(&out, j->o->similarity ? "similarity" : "embedding");
+        sn_json_bytes(&out, "input", s->text, s->size);
+    sn_json_integer(&out, "index", s->line);
+    if (ranked) sn_json_number(&out, "score", s->score);
+    if (!ranked) sn_json_list(&out, j->o->similarity ? "similarity" : "embedding");
     for (int64_t k = 0; !ranked && k < (j->o->similarity ? j->n : j->width); k++)
-        json_number(&out, NULL, j->o->similarity ? cosine(j, i, k) : s->embedding[k]);
-    json_end(&out);
+        sn_json_number(&out, NULL, j->o->similarity ? cosine(j, i, k) : s->embedding[k]);
+    sn_json_end(&out);
 }
 
 static void print_all(embed_job *j) {
@@ -152,14 +152,14 @@ static void print_all(embed_job *j) {
         for (int64_t i = 1; i < j->n; i++) j->list[i].score = cosine(j, 0, i);
         qsort(j->list + 1, (size_t)j->n - 1, sizeof *j->list, compare_scores);
         for (int64_t i = 1; i < j->n; i++)
-            if (screen()->json)
+            if (sn_screen()->json)
                 print_json(j, i, true);
             else
                 printf("%8.5f  %.*s\n", j->list[i].score, (int)j->list[i].size, j->list[i].text);
         return;
     }
-    for (int64_t i = 0; screen()->json && i < j->n; i++) print_json(j, i, false);
-    if (screen()->json) return;
+    for (int64_t i = 0; sn_screen()->json && i < j->n; i++) print_json(j, i, false);
+    if (sn_screen()->json) return;
     int64_t columns = j->o->similarity ? j->n : j->width;
     for (int64_t i = 0; i < j->n; i++) {
         for (int64_t k = 0; k < columns; k++)
@@ -169,22 +169,23 @@ static void print_all(embed_job *j) {
     }
 }
 
-bool embed_run(embed_job *j, const embed_model *m, sn_error *err) {
+bool sn_embed_run(embed_job *j, const embed_model *m, sn_error *err) {
     const int64_t all = j->n;
-    screen_catch_stop();
-    bool ok = embed_images(j, m, err) && (!j->texts || screen_stopped() || embed_texts(j, m, err));
-    screen_progress_end(&j->progress);
+    sn_screen_catch_stop();
+    bool ok =
+        embed_images(j, m, err) && (!j->texts || sn_screen_stopped() || embed_texts(j, m, err));
+    sn_screen_progress_end(&j->progress);
     if (ok && j->done < all) { /* Ctrl-C: what is done */
         j->n = j->done;
-        ok = screen_interrupted(err, "%lld of %lld inputs are done", (long long)j->done,
-                                (long long)all);
+        ok = sn_screen_interrupted(err, "%lld of %lld inputs are done", (long long)j->done,
+                                   (long long)all);
     }
     if (j->n && !err->code) print_all(j);
     j->n = all;
     return ok;
 }
 
-void embed_end(embed_job *j) {
+void sn_embed_end(embed_job *j) {
     for (int64_t i = 0; i < j->n; i++)
         if (j->list[i].image) free(j->list[i].embedding);
     free(j->embeddings);

@@ -26,7 +26,7 @@ typedef struct embed_options {
         EMBED_ROW(T, "truncate", 0, ARG_FLAG, truncate, NULL,                                      \
                   "cut sentences that are too long for the model")
 
-extern const arg_key embed_keys[]; /* of embed_run with --json */
+extern const arg_key sn_embed_keys[]; /* of sn_embed_run with --json */
 
 typedef struct embed_model {
     void *model;
@@ -59,10 +59,10 @@ typedef struct embed_job {
     screen_progress progress;
 } embed_job;
 
-/* Collects the inputs, before a model is opened. Freed by embed_end in any case. */
-bool embed_begin(embed_job *j, const embed_options *o, sn_error *err);
+/* Collects the inputs, before a model is opened. Freed by sn_embed_end in any case. */
+bool sn_embed_begin(embed_job *j, const embed_options *o, sn_error *err);
 /* Prints their embeddings, similarities or ranks. Ctrl-C ends it after what is done (false, SN_OK). */
-bool embed_run(embed_job *j, const embed_model *m, sn_error *err);
-void embed_end(embed_job *j);
+bool sn_embed_run(embed_job *j, const embed_model *m, sn_error *err);
+void sn_embed_end(embed_job *j);
 
 #endif

@@ -131,8 +131,8 @@ static bool make_room(run *r, sn_error *err) {
     return true;
 }
 
-bool seq2seq_translate(const seq2seq_model *m, const int32_t *source, int64_t n,
-                       const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err) {
+bool sn_seq2seq_translate(const seq2seq_model *m, const int32_t *source, int64_t n,
+                          const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err) {
     run r = {.m = m, .length = (int32_t)n, .max_tokens = m->context};
     if (!check_source(m, source, n, err)) return false;
     const int64_t usual = m->rules ? m->rules->max_tokens : 0;
@@ -161,7 +161,7 @@ typedef struct job {
     seq2seq_totals *totals;
 } job;
 
-const arg_key seq2seq_keys[] = {
+const arg_key sn_seq2seq_keys[] = {
     {"line", "integer", "number of the line, from 1"},
     {"source", "text", "the line"},
     {"text", "text", "the translation; empty for models without a tokenizer"},
@@ -174,13 +174,13 @@ static bool print_json(const job *j, const char *line, size_t size, const sn_ids
     sn_bytes text = {0};
     if (j->target && !sn_tokenizer_decode(j->target, ids->data, ids->count, 0, &text, err))
         return false;
-    json_out out = json_begin(stdout);
-    json_int(&out, "line", j->totals->lines);
-    json_bytes(&out, "source", line, size);
-    json_text(&out, "text", text.data ? text.data : "");
-    json_ids(&out, "ids", ids->data, (int64_t)ids->count);
-    json_number(&out, "log_p", log_p);
-    json_end(&out);
+    json_out out = sn_json_begin(stdout);
+    sn_json_integer(&out, "line", j->totals->lines);
+    sn_json_bytes(&out, "source", line, size);
+    sn_json_text(&out, "text", text.data ? text.data : "");
+    sn_json_ids(&out, "ids", ids->data, (int64_t)ids->count);
+    sn_json_number(&out, "log_p", log_p);
+    sn_json_end(&out);
     sn_bytes_free(&text);
     return true;
 }
@@ -209,14 +209,14 @@ static bool encode_source(const job *j, const char *line, size_t size, sn_ids *o
 static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     sn_ids source = {0}, result = {0};
     double log_p = 0, start = sn_clock();
-    bool ok =
-        encode_source(j, line, size, &source, err) &&
-        seq2seq_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
+    bool ok = encode_source(j, line, size, &source, err) &&
+              sn_seq2seq_translate(j->m, source.data, (int64_t)source.count, &j->how, &result,
+                                   &log_p, err);
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;
     j->totals->tokens += (int64_t)result.count;
-    ok = ok && (screen()->json ? print_json(j, line, size, &result, log_p, err)
-                               : print_result(j, &result, log_p, err));
+    ok = ok && (sn_screen()->json ? print_json(j, line, size, &result, log_p, err)
+                                  : print_result(j, &result, log_p, err));
     sn_ids_free(&source);
     sn_ids_free(&result);
     return ok;
@@ -232,8 +232,8 @@ static bool do_text(job *j, const char *text, size_t size, sn_error *err) {
                            why.message);
         if (ferror(stdout) || !size) break;
         at += n + 1;
-        if (screen_stopped() && at < size)
-            return screen_interrupted(err, "after %lld lines", (long long)j->totals->lines);
+        if (sn_screen_stopped() && at < size)
+            return sn_screen_interrupted(err, "after %lld lines", (long long)j->totals->lines);
     }
     return true;
 }
@@ -267,8 +267,8 @@ static bool choose_languages(job *j, seq2seq_model *m, sn_token_rules *rules, sn
     return true;
 }
 
-bool seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenizer *target,
-                 const seq2seq_choice *c, seq2seq_totals *totals, sn_error *err) {
+bool sn_seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenizer *target,
+                    const seq2seq_choice *c, seq2seq_totals *totals, sn_error *err) {
     if (!c->text == !c->file)
         return sn_fail(err, SN_ERR_USAGE, "give the text with --prompt, or a file with --file");
     static const sn_token_rules none = SN_TOKEN_RULES_NONE;
@@ -288,16 +288,16 @@ bool seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenize
                               .length_penalty = c->penalty,
                               .sample = c->temperature > 0 ? &j.sample : NULL};
     if (!choose_languages(&j, &model, &rules, source, err)) return false;
-    screen_catch_stop();
+    sn_screen_catch_stop();
     if (c->text) return do_text(&j, c->text, strlen(c->text), err);
     size_t size;
-    char *text = text_read(c->file, &size, err);
+    char *text = sn_text_read(c->file, &size, err);
     bool ok = text && do_text(&j, text, size, err);
     free(text);
     return ok;
 }
 
-void seq2seq_print_totals(const seq2seq_totals *t) {
+void sn_seq2seq_print_totals(const seq2seq_totals *t) {
     fprintf(stderr, "translate %lld lines, %lld tokens in %.2f ms: %.0f tokens/s\n",
             (long long)t->lines, (long long)t->tokens, t->seconds * 1e3,
             (double)t->tokens / t->seconds);

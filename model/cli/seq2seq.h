@@ -36,8 +36,8 @@ typedef struct seq2seq_options {
 /* Appends the result for source[n], without its begin and end tokens, to out; *log_p (may be NULL)
  * is its log probability, end token included. Errors: an empty source, a source longer than the
  * context, tokens outside the vocabulary. */
-bool seq2seq_translate(const seq2seq_model *m, const int32_t *source, int64_t n,
-                       const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err);
+bool sn_seq2seq_translate(const seq2seq_model *m, const int32_t *source, int64_t n,
+                          const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err);
 
 /* The command line options: rows for a member `pair` of the options struct T. */
 typedef struct seq2seq_choice {
@@ -77,7 +77,7 @@ typedef struct seq2seq_choice {
         SEQ2SEQ_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                            \
                     "print times and rates to standard error")
 
-extern const arg_key seq2seq_keys[]; /* of seq2seq_run with --json */
+extern const arg_key sn_seq2seq_keys[]; /* of sn_seq2seq_run with --json */
 
 /* Totals of a run; zero-initialise. */
 typedef struct seq2seq_totals {
@@ -87,8 +87,8 @@ typedef struct seq2seq_totals {
 
 /* Prints a result for every line of the selected text or file. Tokenizers NULL: text is token
  * ids. */
-bool seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenizer *target,
-                 const seq2seq_choice *c, seq2seq_totals *totals, sn_error *err);
-void seq2seq_print_totals(const seq2seq_totals *t); /* to stderr */
+bool sn_seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenizer *target,
+                    const seq2seq_choice *c, seq2seq_totals *totals, sn_error *err);
+void sn_seq2seq_print_totals(const seq2seq_totals *t); /* to stderr */
 
 #endif

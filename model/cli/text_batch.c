@@ -31,8 +31,8 @@ static void print_ids(const sn_lm_sequence *s, bool chat) {
 }
 
 static void print_job(const job *j, int64_t index, const text_options *o) {
-    if (screen()->json) {
-        text_print_json(j->s, index, j->text.data, NULL, 0, 0);
+    if (sn_screen()->json) {
+        sn_text_print_json(j->s, index, j->text.data, NULL, 0, 0);
         return;
     }
     if (o->print_ids)
@@ -72,15 +72,15 @@ static bool begin_job(sn_lm *m, const text_options *o, job *j, int64_t i, sn_err
     text_options its = *o;
     sn_error why = {0};
     its.seed += i;
-    j->s = text_begin(m, &its, j->line, j->size, &why);
+    j->s = sn_text_begin(m, &its, j->line, j->size, &why);
     return j->s || sn_fail(err, why.code, "prompt %lld: %s", (long long)i + 1, why.message);
 }
 
 /* Prints finished jobs in order, from *first on. */
 static void print_finished(job *j, int64_t n, const text_options *o, int64_t *first) {
     for (; *first < n && j[*first].s; ++*first) {
-        if (!sn_lm_ended(j[*first].s) && o->tokens && !screen_stopped()) break;
-        if (!o->print_ids && !screen()->json) printf("==> %lld <==\n", (long long)*first + 1);
+        if (!sn_lm_ended(j[*first].s) && o->tokens && !sn_screen_stopped()) break;
+        if (!o->print_ids && !sn_screen()->json) printf("==> %lld <==\n", (long long)*first + 1);
         print_job(&j[*first], *first, o);
         free_job(&j[*first]);
     }
@@ -99,17 +99,17 @@ static bool run_jobs(sn_lm *m, const text_options *o, job *j, int64_t n, sn_erro
             live += !sn_lm_ended(j[i].s);
         }
         print_finished(j, begun, o, &printed);
-        if (screen_stopped() && printed < n)
-            return screen_interrupted(err, "%lld of %lld texts were begun", (long long)begun,
-                                      (long long)n);
+        if (sn_screen_stopped() && printed < n)
+            return sn_screen_interrupted(err, "%lld of %lld texts were begun", (long long)begun,
+                                         (long long)n);
     }
     return true;
 }
 
-bool text_generate_batch(sn_lm *m, const text_options *o, sn_error *err) {
+bool sn_text_generate_batch(sn_lm *m, const text_options *o, sn_error *err) {
     size_t size;
     int64_t n = 0;
-    char *text = text_read(o->prompt_file, &size, err);
+    char *text = sn_text_read(o->prompt_file, &size, err);
     job *j = text ? split_lines(text, size, &n, err) : NULL;
     bool ok = j && run_jobs(m, o, j, n, err);
     for (int64_t i = 0; i < n; i++) free_job(&j[i]);
@@ -127,15 +127,15 @@ static double score(const sn_lm_sequence *s) {
     return n ? sn_lm_log_p(s) / (double)n : 0;
 }
 
-bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
+bool sn_text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
     job *j = calloc((size_t)o->best_of, sizeof *j);
     bool ok = j || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    sn_lm_request r = text_request(o);
+    sn_lm_request r = sn_text_request(o);
     for (int64_t i = 0; ok && i < o->best_of; i++, r.seed++) {
-        j[i].s = i ? sn_lm_fork(j[0].s, &r, err) : text_begin(m, o, NULL, 0, err);
+        j[i].s = i ? sn_lm_fork(j[0].s, &r, err) : sn_text_begin(m, o, NULL, 0, err);
         ok = j[i].s != NULL;
     }
-    for (bool any = ok && o->tokens; any && ok && !screen_stopped();) {
+    for (bool any = ok && o->tokens; any && ok && !sn_screen_stopped();) {
         any = false;
         for (int64_t i = 0; ok && i < o->best_of; i++) {
             any |= advance(&j[i], err);
@@ -146,7 +146,7 @@ bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
     for (int64_t i = 1; ok && i < o->best_of; i++)
         if (score(j[i].s) > score(j[best].s)) best = i;
     if (ok) print_job(&j[best], 0, o);
-    if (ok && screen_stopped()) ok = screen_interrupted(err, "this is the best text so far");
+    if (ok && sn_screen_stopped()) ok = sn_screen_interrupted(err, "this is the best text so far");
     for (int64_t i = 0; j && i < o->best_of; i++) free_job(&j[i]);
     free(j);
     return ok;
@@ -158,11 +158,11 @@ bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
 static bool print_found(const sn_lm *m, const sn_ids *ids, int64_t prompt, const text_options *o,
                         sn_error *err) {
     sn_bytes text = {0};
-    const bool json = screen()->json;
+    const bool json = sn_screen()->json;
     int64_t n = (int64_t)ids->count, first = o->chat || json ? prompt : 0;
     if ((!o->print_ids || json) && !sn_lm_spell(m, ids->data + first, n - first, 0, &text, err))
         return false;
-    if (json) text_print_json(NULL, 0, text.data, ids->data, n, prompt);
+    if (json) sn_text_print_json(NULL, 0, text.data, ids->data, n, prompt);
     for (int64_t i = first; i < n && o->print_ids && !json; i++)
         printf(i > first ? " %d" : "%d", (int)ids->data[i]);
     if (!json) printf("%s\n", text.data ? text.data : "");
@@ -170,13 +170,13 @@ static bool print_found(const sn_lm *m, const sn_ids *ids, int64_t prompt, const
     return true;
 }
 
-bool text_generate_beams(sn_lm *m, const text_options *o, sn_error *err) {
+bool sn_text_generate_beams(sn_lm *m, const text_options *o, sn_error *err) {
     sn_ids ids = {0};
-    bool ok = text_read_prompt(m, o, NULL, 0, &ids, err);
+    bool ok = sn_text_read_prompt(m, o, NULL, 0, &ids, err);
     int64_t prompt = (int64_t)ids.count;
     sn_ids copy = {0};
     for (int64_t i = 0; ok && i < prompt; i++) ok = sn_ids_push(&copy, ids.data[i], err);
-    sn_lm_request r = text_request(o);
+    sn_lm_request r = sn_text_request(o);
     r.ids = copy.data, r.n_ids = prompt;
     const sn_lm_search how = {.beams = o->beams, .length_penalty = o->length_penalty};
     ok = ok && (!o->tokens || sn_lm_search_beams(m, &r, &how, &ids, NULL, err)) &&

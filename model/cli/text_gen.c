@@ -16,9 +16,9 @@ static void print_ids(const int32_t *ids, int64_t n, bool first) {
 /* The text as JSON, when it is complete. */
 static bool collect(sn_lm_sequence *s, const text_options *o, sn_error *err) {
     sn_bytes all = {0};
-    for (const char *text; o->tokens && !screen_stopped() && (text = sn_lm_next(s, err));)
+    for (const char *text; o->tokens && !sn_screen_stopped() && (text = sn_lm_next(s, err));)
         if (!sn_bytes_append(&all, text, strlen(text), err)) break;
-    if (!err->code) text_print_json(s, 0, all.data, NULL, 0, 0);
+    if (!err->code) sn_text_print_json(s, 0, all.data, NULL, 0, 0);
     sn_bytes_free(&all);
     return !err->code;
 }
@@ -30,7 +30,7 @@ static bool stream(sn_lm_sequence *s, const text_options *o, sn_error *err) {
     if (as_ids && !o->chat) print_ids(ids, n, true);
     if (!as_ids) fputs(sn_lm_prompt_text(s), stdout);
     const char *text;
-    while (o->tokens && !ferror(stdout) && !screen_stopped() && (text = sn_lm_next(s, err))) {
+    while (o->tokens && !ferror(stdout) && !sn_screen_stopped() && (text = sn_lm_next(s, err))) {
         ids = sn_lm_tokens(s, &n);
         if (!as_ids)
             fputs(text, stdout);
@@ -44,21 +44,21 @@ static bool stream(sn_lm_sequence *s, const text_options *o, sn_error *err) {
 
 static bool one_text(const char *name, sn_lm *m, sn_lm_sequence *s, const text_options *o,
                      sn_error *err) {
-    if (!(screen()->json ? collect : stream)(s, o, err)) return false;
+    if (!(sn_screen()->json ? collect : stream)(s, o, err)) return false;
     if (sn_lm_ended(s) == SN_LM_CONTEXT)
-        screen_note(name, "the context of %lld tokens is full", (long long)sn_lm_context(m));
+        sn_screen_note(name, "the context of %lld tokens is full", (long long)sn_lm_context(m));
     int64_t n;
     sn_lm_tokens(s, &n);
-    return sn_lm_ended(s) || !screen_stopped() ||
-           screen_interrupted(err, "after %lld tokens", (long long)(n - sn_lm_prompt_tokens(s)));
+    return sn_lm_ended(s) || !sn_screen_stopped() ||
+           sn_screen_interrupted(err, "after %lld tokens", (long long)(n - sn_lm_prompt_tokens(s)));
 }
 
-int64_t text_sequences(const text_options *o) {
+int64_t sn_text_sequences(const text_options *o) {
     int64_t n = o->batch > o->beams ? o->batch : o->beams;
     return o->best_of > n ? o->best_of : n;
 }
 
-bool text_check(const text_options *o, sn_error *err) {
+bool sn_text_check(const text_options *o, sn_error *err) {
     if (o->batch && !o->prompt_file)
         return sn_fail(err, SN_ERR_USAGE,
                        "--batch reads a prompt from each line of --prompt-file: give one");
@@ -77,21 +77,21 @@ bool text_check(const text_options *o, sn_error *err) {
     return true;
 }
 
-bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err) {
+bool sn_text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err) {
     if (*m->defaults.unread)
-        screen_note(name, "generation_config.json: %s: not supported, without effect here",
-                    m->defaults.unread);
-    screen_catch_stop();
-    if (o->batch) return text_generate_batch(m, o, err);
-    if (o->best_of) return text_generate_best(m, o, err);
-    if (o->beams) return text_generate_beams(m, o, err);
-    sn_lm_sequence *s = text_begin(m, o, NULL, 0, err);
+        sn_screen_note(name, "generation_config.json: %s: not supported, without effect here",
+                       m->defaults.unread);
+    sn_screen_catch_stop();
+    if (o->batch) return sn_text_generate_batch(m, o, err);
+    if (o->best_of) return sn_text_generate_best(m, o, err);
+    if (o->beams) return sn_text_generate_beams(m, o, err);
+    sn_lm_sequence *s = sn_text_begin(m, o, NULL, 0, err);
     bool ok = s && one_text(name, m, s, o, err);
     sn_lm_end(s);
     return ok;
 }
 
-void text_print_times(const sn_lm *m) {
+void sn_text_print_times(const sn_lm *m) {
     const sn_lm_times t = sn_lm_measured(m);
     fprintf(stderr, "prefill   %lld tokens in %.2f ms: %.0f tokens/s\n", (long long)t.prompt,
             t.prefill * 1e3, (double)t.prompt / t.prefill);

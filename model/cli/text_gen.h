@@ -60,32 +60,32 @@ typedef struct text_options {
         TEXT_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
                  "print times and rates to standard error")
 
-extern const arg_key text_keys[]; /* of text_generate with --json */
+extern const arg_key sn_text_keys[]; /* of sn_text_generate with --json */
 
 /* The number of sequences at once that the options need; 0: one, which a model opened for one can
  * run. */
-int64_t text_sequences(const text_options *o);
+int64_t sn_text_sequences(const text_options *o);
 
 /* False: options that contradict each other. Before the model is opened. */
-bool text_check(const text_options *o, sn_error *err);
+bool sn_text_check(const text_options *o, sn_error *err);
 
 /* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with
  * `name`. */
-bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err);
+bool sn_text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err);
 /* text_prompt.c, text_batch.c. The prompt is line[size] or, if line is NULL, the options'. */
-sn_lm_request text_request(const text_options *o); /* without a prompt */
-bool text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
-                      sn_ids *out, sn_error *err);
-sn_lm_sequence *text_begin(sn_lm *m, const text_options *o, const char *line, size_t size,
-                           sn_error *err);
-bool text_generate_batch(sn_lm *m, const text_options *o, sn_error *err);
-bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err);
-bool text_generate_beams(sn_lm *m, const text_options *o, sn_error *err);
+sn_lm_request sn_text_request(const text_options *o); /* without a prompt */
+bool sn_text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
+                         sn_ids *out, sn_error *err);
+sn_lm_sequence *sn_text_begin(sn_lm *m, const text_options *o, const char *line, size_t size,
+                              sn_error *err);
+bool sn_text_generate_batch(sn_lm *m, const text_options *o, sn_error *err);
+bool sn_text_generate_best(sn_lm *m, const text_options *o, sn_error *err);
+bool sn_text_generate_beams(sn_lm *m, const text_options *o, sn_error *err);
 
 /* A line for text `index` of several: s NULL: the tokens ids[n]; the first `prompt` are the prompt's. */
-void text_print_json(const sn_lm_sequence *s, int64_t index, const char *text, const int32_t *ids,
-                     int64_t n, int64_t prompt);
+void sn_text_print_json(const sn_lm_sequence *s, int64_t index, const char *text,
+                        const int32_t *ids, int64_t n, int64_t prompt);
 
-void text_print_times(const sn_lm *m); /* to stderr */
+void sn_text_print_times(const sn_lm *m); /* to stderr */
 
 #endif

@@ -17,7 +17,7 @@ static double fraction(double value) {
     return isnan(value) ? 0 : value > 0 ? value : -1;
 }
 
-sn_lm_request text_request(const text_options *o) {
+sn_lm_request sn_text_request(const text_options *o) {
     return (sn_lm_request){.chat = o->chat,
                            .tokens = o->tokens < 0 ? 0
                                      : o->tokens   ? o->tokens
@@ -36,11 +36,11 @@ sn_lm_request text_request(const text_options *o) {
                            .scores = o->best_of > 0};
 }
 
-bool text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
-                      sn_ids *out, sn_error *err) {
+bool sn_text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
+                         sn_ids *out, sn_error *err) {
     if (o->ids && !line) return sn_lm_read_ids(o->ids, strlen(o->ids), out, err);
     char *text = line             ? strndup(line, size)
-                 : o->prompt_file ? text_read(o->prompt_file, &size, err)
+                 : o->prompt_file ? sn_text_read(o->prompt_file, &size, err)
                                   : strdup(o->prompt ? o->prompt : "");
     if (!text) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!line && !o->prompt_file) size = strlen(text);
@@ -51,12 +51,12 @@ bool text_read_prompt(const sn_lm *m, const text_options *o, const char *line, s
     return ok;
 }
 
-sn_lm_sequence *text_begin(sn_lm *m, const text_options *o, const char *line, size_t size,
-                           sn_error *err) {
+sn_lm_sequence *sn_text_begin(sn_lm *m, const text_options *o, const char *line, size_t size,
+                              sn_error *err) {
     static const int32_t none;
-    sn_lm_request r = text_request(o);
+    sn_lm_request r = sn_text_request(o);
     sn_ids ids = {0};
-    bool ok = text_read_prompt(m, o, line, size, &ids, err);
+    bool ok = sn_text_read_prompt(m, o, line, size, &ids, err);
     r.ids = ids.data ? ids.data : &none;
     r.n_ids = (int64_t)ids.count;
     sn_lm_sequence *s = ok ? sn_lm_begin(m, &r, err) : NULL;

@@ -10,19 +10,19 @@
 #include <string.h>
 
 json_out classify_begin(const char *input, size_t size, int64_t index) {
-    json_out j = json_begin(stdout);
-    json_bytes(&j, "input", input, size);
-    if (index >= 0) json_int(&j, "index", index);
-    json_list(&j, "classes");
+    json_out j = sn_json_begin(stdout);
+    sn_json_bytes(&j, "input", input, size);
+    if (index >= 0) sn_json_integer(&j, "index", index);
+    sn_json_list(&j, "classes");
     return j;
 }
 
 static void print_class(json_out *j, int64_t i, const char *name, float p) {
-    json_object(j, NULL);
-    json_int(j, "id", i);
-    json_text(j, "label", name && *name ? name : "");
-    json_number(j, "p", p);
-    json_close(j);
+    sn_json_object(j, NULL);
+    sn_json_integer(j, "id", i);
+    sn_json_text(j, "label", name && *name ? name : "");
+    sn_json_number(j, "p", p);
+    sn_json_close(j);
 }
 
 void classify_print(json_out *j, const open_model *m, int64_t i, float p, const char *before) {
@@ -39,7 +39,7 @@ void classify_print(json_out *j, const open_model *m, int64_t i, float p, const 
  * or, in a file of several, number `index`. Names: one for each class, or NULL for the config's. */
 static void print_best(const open_model *m, const char *input, int64_t index,
                        const char *const *names, float *p, int64_t n, int64_t top) {
-    const bool json = screen()->json;
+    const bool json = sn_screen()->json;
     json_out j;
     if (json) j = classify_begin(input, strlen(input), index);
     for (int64_t k = 0; k < top && k < n; k++) {
@@ -53,7 +53,7 @@ static void print_best(const open_model *m, const char *input, int64_t index,
         if (!json && !names) putchar('\n');
         p[i] = -1;
     }
-    if (json) json_end(&j);
+    if (json) sn_json_end(&j);
 }
 
 /* ---- pictures ---- */
@@ -94,7 +94,7 @@ static void free_captions(captions *c) {
 static bool read_captions(const open_model *m, const classify_options *o, captions *c,
                           sn_error *err) {
     size_t size = o->text ? strlen(o->text) : 0;
-    c->text = o->text ? strdup(o->text) : text_read(o->file, &size, err);
+    c->text = o->text ? strdup(o->text) : sn_text_read(o->file, &size, err);
     if (!c->text) return o->text ? sn_fail(err, SN_ERR_MEMORY, "out of memory") : false;
     size_t lines = 1;
     for (size_t i = 0; i < size; i++) lines += c->text[i] == '\n';
@@ -188,12 +188,14 @@ static bool do_images(open_model *m, const classify_options *o, const sn_idx *x,
     bool ok = p || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     size_t each = (size_t)(m->model.channels * m->model.image * m->model.image);
     screen_progress progress = {0};
-    screen_catch_stop();
+    sn_screen_catch_stop();
     for (int64_t at = 0; ok && at < n; at += o->batch) {
-        if (screen_stopped()) ok = screen_interrupted(err, "after %lld images", (long long)at);
+        if (sn_screen_stopped())
+            ok = sn_screen_interrupted(err, "after %lld images", (long long)at);
         if (!ok) break;
         int64_t count = n - at < o->batch ? n - at : o->batch;
-        if (labels->data) screen_progress_of(&progress, "classify: images", (double)at, (double)n);
+        if (labels->data)
+            sn_screen_progress_of(&progress, "classify: images", (double)at, (double)n);
         ok = run_batch(m, x->data + (size_t)at * each, count, p, err);
         for (int64_t i = 0; ok && i < count; i++) {
             float *row = p + i * classes;
@@ -203,13 +205,13 @@ static bool do_images(open_model *m, const classify_options *o, const sn_idx *x,
                 print_best(m, o->images, at + i, NULL, row, classes, o->top ? o->top : 1);
         }
     }
-    screen_progress_end(&progress);
-    if (ok && labels->data && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "input", o->images);
-        json_int(&j, "right", right);
-        json_int(&j, "images", n);
-        json_end(&j);
+    sn_screen_progress_end(&progress);
+    if (ok && labels->data && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "input", o->images);
+        sn_json_integer(&j, "right", right);
+        sn_json_integer(&j, "images", n);
+        sn_json_end(&j);
     } else if (ok && labels->data)
         printf("%lld of %lld\n", (long long)right, (long long)n);
     free(p);

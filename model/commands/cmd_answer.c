@@ -51,15 +51,15 @@ static bool print_answers(open_model *m, const options *o, const char *text, siz
     int64_t n = 0;
     bool ok = (list || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
               encoder_answers(m, o->question, text, size, o->longest, o->top, list, &n, err);
-    for (int64_t i = 0; i < n && screen()->json; i++) {
-        json_out j = json_begin(stdout);
-        json_number(&j, "p", list[i].p);
-        json_int(&j, "begin", (int64_t)list[i].begin);
-        json_int(&j, "end", (int64_t)list[i].end);
-        json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
-        json_end(&j);
+    for (int64_t i = 0; i < n && sn_screen()->json; i++) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_number(&j, "p", list[i].p);
+        sn_json_integer(&j, "begin", (int64_t)list[i].begin);
+        sn_json_integer(&j, "end", (int64_t)list[i].end);
+        sn_json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
+        sn_json_end(&j);
     }
-    for (int64_t i = 0; i < n && !screen()->json; i++)
+    for (int64_t i = 0; i < n && !sn_screen()->json; i++)
         printf("%.5f  %zu..%zu  %.*s\n", list[i].p, list[i].begin, list[i].end,
                (int)(list[i].end - list[i].begin), text + list[i].begin);
     free(list);
@@ -68,7 +68,7 @@ static bool print_answers(open_model *m, const options *o, const char *text, siz
 
 int cmd_answer(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     if (!o.question || !o.text == !o.file) {
@@ -76,7 +76,7 @@ int cmd_answer(int argc, char **argv) {
         return cmd_fail(NAME, &err);
     }
     size_t size = o.text ? strlen(o.text) : 0;
-    char *file = o.file ? text_read(o.file, &size, &err) : NULL;
+    char *file = o.file ? sn_text_read(o.file, &size, &err) : NULL;
     if (o.file && !file) return cmd_fail(NAME, &err);
     open_model *m = cmd_open(NAME, &o.model, &o.compile, CMD_ENCODER(SN_FORWARD, "forward"), &code);
     if (m) {

@@ -104,7 +104,7 @@ static bool do_line(open_model *m, const classify_options *o, const char *text, 
                          : encoder_read(m, text, size, &ids, err)) &&
               encoder_run(m, "forward", "logits", &ids, o->second ? &types : NULL, 1, &logits,
                           &each, NULL, err);
-    const bool json = ok && screen()->json;
+    const bool json = ok && sn_screen()->json;
     json_out j;
     if (json) j = classify_begin(text, size, -1);
     if (ok && has_many_classes(m)) {
@@ -115,7 +115,7 @@ static bool do_line(open_model *m, const classify_options *o, const char *text, 
         classify_print(json ? &j : NULL, m, (int64_t)best, logits[best], "");
     }
     if (json)
-        json_end(&j);
+        sn_json_end(&j);
     else if (ok)
         putchar('\n');
     sn_ids_free(&ids);
@@ -127,21 +127,21 @@ static bool do_line(open_model *m, const classify_options *o, const char *text, 
 static void print_entities(const open_model *m, const char *text, size_t size, const entity *list,
                            size_t n) {
     bool begins;
-    json_out j = json_begin(stdout);
-    json_bytes(&j, "input", text, size);
-    json_list(&j, "entities");
+    json_out j = sn_json_begin(stdout);
+    sn_json_bytes(&j, "input", text, size);
+    sn_json_list(&j, "entities");
     for (size_t i = 0; i < n; i++) {
         const char *name = entity_label(m, list[i].label, &begins);
-        json_object(&j, NULL);
-        json_int(&j, "id", list[i].label);
-        json_text(&j, "label", name ? name : "");
-        json_number(&j, "p", list[i].p);
-        json_int(&j, "begin", (int64_t)list[i].begin);
-        json_int(&j, "end", (int64_t)list[i].end);
-        json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
-        json_close(&j);
+        sn_json_object(&j, NULL);
+        sn_json_integer(&j, "id", list[i].label);
+        sn_json_text(&j, "label", name ? name : "");
+        sn_json_number(&j, "p", list[i].p);
+        sn_json_integer(&j, "begin", (int64_t)list[i].begin);
+        sn_json_integer(&j, "end", (int64_t)list[i].end);
+        sn_json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
+        sn_json_close(&j);
     }
-    json_end(&j);
+    sn_json_end(&j);
 }
 
 /* A line for each word, or name of several words: label, probability, place and text. */
@@ -153,8 +153,8 @@ static bool do_tokens(open_model *m, const classify_options *o, const char *text
     if (o->second)
         return sn_fail(err, SN_ERR_USAGE, "a classifier of tokens reads one text: omit --second");
     bool ok = encoder_entities(m, text, size, &list, &n, err);
-    if (ok && screen()->json) print_entities(m, text, size, list, n);
-    for (size_t i = 0; ok && i < n && !screen()->json; i++) {
+    if (ok && sn_screen()->json) print_entities(m, text, size, list, n);
+    for (size_t i = 0; ok && i < n && !sn_screen()->json; i++) {
         const char *name = entity_label(m, list[i].label, &begins);
         if (name && *name)
             printf("%s", name);
@@ -178,16 +178,16 @@ static bool classify_texts(open_model *m, const classify_options *o, sn_error *e
         m->model.per_token ? do_tokens : do_line;
     if (o->text) return run(m, o, o->text, strlen(o->text), err);
     size_t size;
-    char *text = text_read(o->file, &size, err);
+    char *text = sn_text_read(o->file, &size, err);
     bool ok = text != NULL;
-    screen_catch_stop();
+    sn_screen_catch_stop();
     for (size_t at = 0; ok && at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t n = end ? (size_t)(end - text) - at : size - at;
         ok = run(m, o, text + at, n, err);
         at += n + 1;
-        if (ok && at < size && screen_stopped())
-            ok = screen_interrupted(err, "after %zu of %zu bytes", at, size);
+        if (ok && at < size && sn_screen_stopped())
+            ok = sn_screen_interrupted(err, "after %zu of %zu bytes", at, size);
     }
     free(text);
     return ok;
@@ -195,7 +195,7 @@ static bool classify_texts(open_model *m, const classify_options *o, sn_error *e
 
 int cmd_classify(int argc, char **argv) {
     options all = {0};
-    int code = args_parse(&command, argc, argv, &all);
+    int code = sn_args_parse(&command, argc, argv, &all);
     if (code != ARGS_RUN) return code;
     const classify_options *o = &all.o;
     sn_error err = {0};

@@ -41,7 +41,7 @@ static const arg_command command = {
     .examples = "sinter embed MODEL -f sentences.txt --json\n"
                 "sinter embed MODEL -p \"a rider on a horse\" -f sentences.txt\n"
                 "sinter embed CLIP -i photo.jpg -f captions.txt\n",
-    .json = embed_keys};
+    .json = sn_embed_keys};
 
 typedef struct opened {
     open_model *m;
@@ -63,24 +63,24 @@ static bool embed_all(opened *e, embed_job *j, sn_error *err) {
     if (j->texts && !sn_entry_get(e->m->model.module, "embed"))
         return sn_fail(err, SN_ERR_USAGE, "%s models do not read texts", e->m->model.type);
     bool ok = sentence_settings_of(e->m, &s, err) &&
-              embed_run(j, &(embed_model){e, &s, embed_texts, embed_image}, err);
+              sn_embed_run(j, &(embed_model){e, &s, embed_texts, embed_image}, err);
     sn_sentence_close(&s);
     return ok;
 }
 
 int cmd_embed(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     embed_job j;
     opened e = {.batch = o.batch};
-    bool ok = embed_begin(&j, &o.embed, &err);
+    bool ok = sn_embed_begin(&j, &o.embed, &err);
     const char *needs = o.embed.images.n ? "embed_image" : "embed";
     if (ok) e.m = cmd_open(NAME, &o.model, &o.compile, CMD_ENCODER(SN_EMBED, needs), &code);
     if (!ok) code = cmd_fail(NAME, &err);
     if (e.m) code = embed_all(&e, &j, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    embed_end(&j);
+    sn_embed_end(&j);
     model_close(e.m);
     return code;
 }

@@ -85,11 +85,11 @@ static bool score_text(open_model *m, const options *o, const sn_ids *ids, score
     float *loss = malloc(sizeof *loss * (size_t)window);
     if (!loss) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     screen_progress progress = {0};
-    screen_catch_stop();
+    sn_screen_catch_stop();
     double start = sn_clock();
     int64_t done = 0; /* targets up to this index have been counted */
     bool ok = true;
-    for (int64_t from = 0; ok && done < n - 1 && !screen_stopped(); from += stride) {
+    for (int64_t from = 0; ok && done < n - 1 && !sn_screen_stopped(); from += stride) {
         int64_t len = n - 1 - from < window ? n - 1 - from : window;
         ok = lm_loss(m, ids->data + from, ids->data + from + 1, len, loss, err);
         for (int64_t i = done - from; ok && i < len; i++) s->sum += loss[i];
@@ -97,9 +97,9 @@ static bool score_text(open_model *m, const options *o, const sn_ids *ids, score
         char what[80];
         snprintf(what, sizeof what, "eval: loss %.4f, %.0f tokens/s, tokens", s->sum / (double)done,
                  (double)done / (sn_clock() - start));
-        screen_progress_of(&progress, what, (double)done, (double)(n - 1));
+        sn_screen_progress_of(&progress, what, (double)done, (double)(n - 1));
     }
-    screen_progress_end(&progress);
+    sn_screen_progress_end(&progress);
     s->tokens = done;
     s->seconds = sn_clock() - start;
     free(loss);
@@ -121,7 +121,7 @@ static bool eval(open_model *m, const options *o, sn_error *err) {
     size_t bytes = 0;
     sn_ids ids = {0};
     score s = {0};
-    char *text = text_read(o->file, &bytes, err);
+    char *text = sn_text_read(o->file, &bytes, err);
     bool ok = text && lm_encode(m, text, bytes, !o->no_bos, &ids, err);
     free(text);
     bool cut = o->limit && (int64_t)ids.count > o->limit;
@@ -136,38 +136,38 @@ static bool eval(open_model *m, const options *o, sn_error *err) {
     ok = ok && count_bytes(m, &ids, bytes, cut || !complete, &bytes, err);
     sn_ids_free(&ids);
     if (!ok) return false;
-    if (!s.tokens) return screen_interrupted(err, "nothing was evaluated");
+    if (!s.tokens) return sn_screen_interrupted(err, "nothing was evaluated");
     double loss = s.sum / (double)s.tokens;
     if (isinf(loss))
-        screen_note(NAME, "the loss is infinite: --check-nan names the kernel that begins it");
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_int(&j, "tokens", s.tokens);
-        json_int(&j, "bytes", (int64_t)bytes);
-        json_number(&j, "loss", loss);
-        json_number(&j, "perplexity", exp(loss));
-        if (m->io->tokenizer) json_number(&j, "bits_per_byte", s.sum / log(2) / (double)bytes);
-        json_number(&j, "seconds", s.seconds);
-        json_bool(&j, "complete", complete);
-        json_end(&j);
+        sn_screen_note(NAME, "the loss is infinite: --check-nan names the kernel that begins it");
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_integer(&j, "tokens", s.tokens);
+        sn_json_integer(&j, "bytes", (int64_t)bytes);
+        sn_json_number(&j, "loss", loss);
+        sn_json_number(&j, "perplexity", exp(loss));
+        if (m->io->tokenizer) sn_json_number(&j, "bits_per_byte", s.sum / log(2) / (double)bytes);
+        sn_json_number(&j, "seconds", s.seconds);
+        sn_json_bool(&j, "complete", complete);
+        sn_json_end(&j);
     } else
         printf(
             "tokens         %lld\nbytes          %zu\nloss           %.5f\nperplexity     %.4f\n",
             (long long)s.tokens, bytes, loss, exp(loss));
-    if (m->io->tokenizer && !screen()->json)
+    if (m->io->tokenizer && !sn_screen()->json)
         printf("bits_per_byte  %.4f\n", s.sum / log(2) / (double)bytes);
     if (o->stats) {
-        if (!screen()->verbose) cmd_print_model(m);
+        if (!sn_screen()->verbose) cmd_print_model(m);
         fprintf(stderr, "eval      %lld tokens in %.2f s: %.0f tokens/s\n", (long long)s.tokens,
                 s.seconds, (double)s.tokens / s.seconds);
     }
-    return complete || screen_interrupted(err, "these are the first %lld of %lld tokens",
-                                          (long long)s.tokens, (long long)all);
+    return complete || sn_screen_interrupted(err, "these are the first %lld of %lld tokens",
+                                             (long long)s.tokens, (long long)all);
 }
 
 int cmd_eval(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     o.model.preset = NULL;
     open_model *m = cmd_open(NAME, &o.model, &o.compile, (open_options){.entries = SN_LOSS}, &code);

@@ -58,29 +58,29 @@ static bool find_mask(const open_model *m, const options *o, int32_t *mask, sn_e
 }
 
 static void print_top(const open_model *m, size_t position, float *p, int64_t vocab, int64_t top) {
-    const bool json = screen()->json;
+    const bool json = sn_screen()->json;
     json_out j;
     sn_sample_softmax(p, vocab);
     if (json) {
-        j = json_begin(stdout);
-        json_int(&j, "position", (int64_t)position);
-        json_list(&j, "tokens");
+        j = sn_json_begin(stdout);
+        sn_json_integer(&j, "position", (int64_t)position);
+        sn_json_list(&j, "tokens");
     }
     for (int64_t i = 0; i < top && i < vocab; i++) {
         size_t best = sn_sample_largest(p, (size_t)vocab), size;
         const char *text =
             m->io->tokenizer ? sn_tokenizer_text(m->io->tokenizer, (int32_t)best, &size) : NULL;
         if (json) {
-            json_object(&j, NULL);
-            json_int(&j, "id", (int64_t)best);
-            json_text(&j, "text", text ? text : "");
-            json_number(&j, "p", p[best]);
-            json_close(&j);
+            sn_json_object(&j, NULL);
+            sn_json_integer(&j, "id", (int64_t)best);
+            sn_json_text(&j, "text", text ? text : "");
+            sn_json_number(&j, "p", p[best]);
+            sn_json_close(&j);
         } else
             printf("%.5f  %d  %s\n", p[best], (int)best, text ? text : "");
         p[best] = -1;
     }
-    if (json) json_end(&j);
+    if (json) sn_json_end(&j);
 }
 
 static bool fill(open_model *m, const options *o, sn_error *err) {
@@ -95,7 +95,7 @@ static bool fill(open_model *m, const options *o, sn_error *err) {
               encoder_run(m, "forward", "logits", &ids, NULL, 1, &logits, &each, NULL, err);
     for (size_t i = 0; ok && i < ids.count; i++) {
         if (ids.data[i] != mask) continue;
-        if (masks++ && !screen()->json) putchar('\n');
+        if (masks++ && !sn_screen()->json) putchar('\n');
         print_top(m, i, logits + (int64_t)i * m->model.vocab, m->model.vocab, o->top);
     }
     if (ok && !masks)
@@ -107,7 +107,7 @@ static bool fill(open_model *m, const options *o, sn_error *err) {
 
 int cmd_fill(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     open_model *m = cmd_open(NAME, &o.model, &o.compile, CMD_ENCODER(SN_FORWARD, "forward"), &code);

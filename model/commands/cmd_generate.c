@@ -37,19 +37,19 @@ static const arg_command command = {
     table,
     .examples = "sinter generate MODEL -p \"Once upon a time\" --json\n"
                 "sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
-    .json = text_keys};
+    .json = sn_text_keys};
 
 /* Writes the texts, and closes the model, whether or not there is an sn_lm of it. */
 static int write_texts(options *o, open_model *m, sn_lm_engine *engine) {
     sn_error err = {0};
     sn_trace *trace = cmd_profile_begin(o->profile, m->session, &err);
     sn_lm *l = err.code ? NULL : lm_new_with(m, engine, &err);
-    bool ok = l && text_generate(NAME, l, &o->text, &err);
+    bool ok = l && sn_text_generate(NAME, l, &o->text, &err);
     ok = cmd_profile_end(o->profile, trace, &err) && ok;
     int code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (l && o->text.stats) {
-        if (!screen()->verbose) cmd_print_model(m);
-        text_print_times(l);
+        if (!sn_screen()->verbose) cmd_print_model(m);
+        sn_text_print_times(l);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }
     if (l)
@@ -69,7 +69,7 @@ static bool is_divided(sn_module *m) {
 
 static open_model *open_share(const options *o, sn_comm *c, sn_error *err) {
     const sn_mesh_axis mesh[] = {{"tensor", c->size, c->rank}, {0}};
-    int64_t sequences = text_sequences(&o->text);
+    int64_t sequences = sn_text_sequences(&o->text);
     open_options lo = {.entries = SN_CACHED,
                        .sequences = sequences > 1 ? sequences : 0,
                        .mesh = mesh,
@@ -94,7 +94,7 @@ static int run_share(options *o, sn_comm *c, open_model *m, lm_ranks *r) {
         return write_texts(o, m, &engine);
     }
     if (!lm_ranks_serve(r, &engine, &err)) {
-        screen_error(NAME, "rank %d on %s: %s\n", c->rank, c->host[c->rank], err.message);
+        sn_screen_error(NAME, "rank %d on %s: %s\n", c->rank, c->host[c->rank], err.message);
         c->ops->abort(c, EXIT_WRONG);
     }
     model_close(m);
@@ -118,7 +118,7 @@ static int run_ranks(options *o, sn_comm *c) {
     open_model *m = NULL;
     lm_ranks *r = NULL;
     int code = EXIT_WRONG;
-    screen()->quiet |= c->rank != 0;
+    sn_screen()->quiet |= c->rank != 0;
     bool ok = check_machines(o, c, &err);
     if (ok) {
         m = open_share(o, c, &err);
@@ -137,16 +137,16 @@ static int run_ranks(options *o, sn_comm *c) {
 
 int cmd_generate(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_comm *comm = NULL;
-    if (!text_check(&o.text, &err)) return cmd_fail(NAME, &err);
+    if (!sn_text_check(&o.text, &err)) return cmd_fail(NAME, &err);
     if (!sn_comm_open(&comm, &err)) return cmd_fail(NAME, &err);
     if (comm && comm->size > 1) {
         code = run_ranks(&o, comm);
     } else {
-        int64_t n = text_sequences(&o.text);
+        int64_t n = sn_text_sequences(&o.text);
         open_model *m =
             cmd_open(NAME, &o.model, &o.compile,
                      (open_options){.entries = SN_CACHED, .sequences = n > 1 ? n : 0}, &code);

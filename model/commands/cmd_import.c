@@ -45,18 +45,18 @@ static const arg_command command = {
     .json = keys};
 
 static void print_format(const import_format *f) {
-    if (!screen()->json) {
+    if (!sn_screen()->json) {
         printf("%-14s%s\n", f->name, f->what);
         return;
     }
-    json_out j = json_begin(stdout);
-    json_text(&j, "format", f->name);
-    json_text(&j, "what", f->what);
-    json_end(&j);
+    json_out j = sn_json_begin(stdout);
+    sn_json_text(&j, "format", f->name);
+    sn_json_text(&j, "what", f->what);
+    sn_json_end(&j);
 }
 
 static void show_writing(void *ctx, double done, double total) {
-    screen_progress_of(ctx, "writing", total > 0 ? 100 * done / total : 100, 100);
+    sn_screen_progress_of(ctx, "writing", total > 0 ? 100 * done / total : 100, 100);
 }
 
 /* A model in the folder may be somebody's only copy. */
@@ -78,15 +78,15 @@ static bool check_output(const options *o, sn_error *err) {
 
 int cmd_import(int argc, char **argv) {
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (o.list) {
         for (const import_format *f = import_formats; f->name; f++) print_format(f);
         return cmd_finish(NAME);
     }
     if (!o.file || !o.output) {
-        screen_error(NAME, "give %s\n(%s --help lists all options)\n",
-                     o.file ? "the output folder: -o DIR" : "the file to import", NAME);
+        sn_screen_error(NAME, "give %s\n(%s --help lists all options)\n",
+                        o.file ? "the output folder: -o DIR" : "the file to import", NAME);
         return EXIT_USAGE;
     }
     sn_error err = {0};
@@ -94,23 +94,23 @@ int cmd_import(int argc, char **argv) {
     screen_progress progress = {0};
     sn_weights_progress writing = {.advance = show_writing, .ctx = &progress};
     import_request r = {o.file, o.output, o.tokenizer, o.config, &writing};
-    screen_progress_show(&progress, "reading %s", o.file);
+    sn_screen_progress_show(&progress, "reading %s", o.file);
     bool ok = import_model(&r, o.format, &err);
-    screen_progress_end(&progress);
+    sn_screen_progress_end(&progress);
     if (!ok) return cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(o.output, &err);
     if (!dir) return cmd_fail(NAME, &err);
     size_t bytes = 0;
     for (size_t i = 0; i < sn_weights_count(dir->weights); i++)
         bytes += sn_weights_at(dir->weights, i)->bytes;
-    screen_say(NAME, "%s: %zu tensors", o.output, sn_weights_count(dir->weights));
-    screen_wrote(NAME, o.output);
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "output", o.output);
-        json_int(&j, "tensors", (int64_t)sn_weights_count(dir->weights));
-        json_int(&j, "bytes", (int64_t)bytes);
-        json_end(&j);
+    sn_screen_say(NAME, "%s: %zu tensors", o.output, sn_weights_count(dir->weights));
+    sn_screen_wrote(NAME, o.output);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "output", o.output);
+        sn_json_integer(&j, "tensors", (int64_t)sn_weights_count(dir->weights));
+        sn_json_integer(&j, "bytes", (int64_t)bytes);
+        sn_json_end(&j);
     }
     sn_model_dir_close(dir);
     return cmd_finish(NAME);

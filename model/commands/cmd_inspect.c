@@ -144,14 +144,14 @@ static const char *type_name(const sn_weight *w) {
 static void print_tensor(json_out *j, const sn_weight *w) {
     char name[200];
     if (j) {
-        json_object(j, NULL);
-        json_text(j, "name", w->name);
-        json_text(j, "type", type_name(w));
-        json_list(j, "shape");
-        for (int i = 0; i < w->rank; i++) json_int(j, NULL, w->shape[i]);
-        json_close(j);
-        json_int(j, "bytes", (int64_t)w->bytes);
-        json_close(j);
+        sn_json_object(j, NULL);
+        sn_json_text(j, "name", w->name);
+        sn_json_text(j, "type", type_name(w));
+        sn_json_list(j, "shape");
+        for (int i = 0; i < w->rank; i++) sn_json_integer(j, NULL, w->shape[i]);
+        sn_json_close(j);
+        sn_json_integer(j, "bytes", (int64_t)w->bytes);
+        sn_json_close(j);
         return;
     }
     printf("  %-48s %-5s [", sn_printable(name, sizeof name, w->name), type_name(w));
@@ -173,18 +173,18 @@ static void print_weights(json_out *j, const sn_weights *w, bool each) {
         if (k == types && types < TYPES) type[types++] = type_name(t);
     }
     if (j) {
-        json_object(j, "weights");
-        json_int(j, "tensors", (int64_t)sn_weights_count(w));
-        json_number(j, "elements", elements);
-        json_int(j, "bytes", (int64_t)bytes);
-        json_list(j, "types");
-        for (size_t k = 0; k < types; k++) json_text(j, NULL, type[k]);
-        json_close(j);
-        json_close(j);
-        if (each) json_list(j, "tensors");
+        sn_json_object(j, "weights");
+        sn_json_integer(j, "tensors", (int64_t)sn_weights_count(w));
+        sn_json_number(j, "elements", elements);
+        sn_json_integer(j, "bytes", (int64_t)bytes);
+        sn_json_list(j, "types");
+        for (size_t k = 0; k < types; k++) sn_json_text(j, NULL, type[k]);
+        sn_json_close(j);
+        sn_json_close(j);
+        if (each) sn_json_list(j, "tensors");
         for (size_t i = 0; each && i < sn_weights_count(w); i++)
             print_tensor(j, sn_weights_at(w, i));
-        if (each) json_close(j);
+        if (each) sn_json_close(j);
         return;
     }
     printf("weights     %zu tensors, %.0f elements, %zu bytes (", sn_weights_count(w), elements,
@@ -196,14 +196,14 @@ static void print_weights(json_out *j, const sn_weights *w, bool each) {
 }
 
 static void print_model(json_out *j, const sn_model *m) {
-    json_object(j, "model");
-    json_text(j, "type", m->type);
-    json_int(j, "layers", m->layers);
-    json_int(j, "heads", m->heads);
-    json_int(j, "width", m->d_model);
-    json_int(j, "context", m->context);
-    json_int(j, "vocabulary", m->vocab);
-    json_close(j);
+    sn_json_object(j, "model");
+    sn_json_text(j, "type", m->type);
+    sn_json_integer(j, "layers", m->layers);
+    sn_json_integer(j, "heads", m->heads);
+    sn_json_integer(j, "width", m->d_model);
+    sn_json_integer(j, "context", m->context);
+    sn_json_integer(j, "vocabulary", m->vocab);
+    sn_json_close(j);
 }
 
 static void print_config(json_out *j, sn_config *c, const sn_weights *w) {
@@ -212,9 +212,9 @@ static void print_config(json_out *j, sn_config *c, const sn_weights *w) {
     const char *source = sn_config_string_or(c, "source", NULL);
     char shown[300];
     if (j && source) {
-        json_object(j, "model");
-        json_text(j, "source", source);
-        json_close(j);
+        sn_json_object(j, "model");
+        sn_json_text(j, "source", source);
+        sn_json_close(j);
         return;
     }
     if (source) {
@@ -225,7 +225,7 @@ static void print_config(json_out *j, sn_config *c, const sn_weights *w) {
         return;
     }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {
-        if (j) json_text(j, "problem", err.message);
+        if (j) sn_json_text(j, "problem", err.message);
         if (j) return;
         printf("model       not a generative one: %s\n", err.message);
         return;
@@ -246,11 +246,11 @@ static bool print_quantised(json_out *j, sn_config *c, bool each, sn_error *err)
     char name[200];
     bool ok = quantised_read(c, &q, err);
     if (ok && q.weights && j) {
-        json_object(j, "quantised");
-        json_text(j, "weights", q.weights);
-        json_text(j, "compute", q.compute);
-        json_int(j, "kept", q.n_keep);
-        json_close(j);
+        sn_json_object(j, "quantised");
+        sn_json_text(j, "weights", q.weights);
+        sn_json_text(j, "compute", q.compute);
+        sn_json_integer(j, "kept", q.n_keep);
+        sn_json_close(j);
     } else if (ok && q.weights)
         printf("quantised   weights %s%s%s, %d matrices with more bits\n", q.weights,
                q.compute ? ", compute " : "", q.compute ? q.compute : "", q.n_keep);
@@ -297,16 +297,16 @@ static bool inspect_gguf(const char *path, bool tensors, sn_error *why) {
     sn_error err = {0};
     sn_weights *w = sn_gguf_is_file(path) ? sn_weights_open(path, &err) : NULL;
     if (!w) return false;
-    json_out lines, *j = screen()->json ? &lines : NULL;
+    json_out lines, *j = sn_screen()->json ? &lines : NULL;
     if (j) {
-        lines = json_begin(stdout);
-        json_text(j, "problem", why->message);
+        lines = sn_json_begin(stdout);
+        sn_json_text(j, "problem", why->message);
     } else {
         printf("model       cannot run: %s\n", why->message);
         print_keys(sn_weights_gguf(w), tensors);
     }
     print_weights(j, w, tensors);
-    if (j) json_end(j);
+    if (j) sn_json_end(j);
     sn_weights_close(w);
     return true;
 }
@@ -319,8 +319,8 @@ static int inspect_folder(const char *path, bool tensors) {
     if (model_source_is(path)) return cmd_describe_source(NAME, path);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return inspect_gguf(path, tensors, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    json_out lines, *j = screen()->json ? &lines : NULL;
-    if (j) lines = json_begin(stdout);
+    json_out lines, *j = sn_screen()->json ? &lines : NULL;
+    if (j) lines = sn_json_begin(stdout);
     print_config(j, dir->config, dir->weights);
     if (!print_quantised(j, dir->config, tensors, &err)) {
         sn_model_dir_close(dir);
@@ -328,10 +328,10 @@ static int inspect_folder(const char *path, bool tensors) {
     }
     sn_tokenizer *t = sn_tokenizer_load(path, &err);
     if (j) {
-        json_object(j, "tokenizer");
-        json_text(j, "kind", t ? sn_tokenizer_kind(t) : NULL);
-        json_int(j, "tokens", t ? sn_tokenizer_vocab_size(t) : 0);
-        json_close(j);
+        sn_json_object(j, "tokenizer");
+        sn_json_text(j, "kind", t ? sn_tokenizer_kind(t) : NULL);
+        sn_json_integer(j, "tokens", t ? sn_tokenizer_vocab_size(t) : 0);
+        sn_json_close(j);
     } else if (t)
         printf("tokenizer   %s, %d tokens\n", sn_tokenizer_kind(t),
                (int)sn_tokenizer_vocab_size(t));
@@ -340,7 +340,7 @@ static int inspect_folder(const char *path, bool tensors) {
     const sn_gguf *gguf = sn_weights_gguf(dir->weights);
     if (gguf && !j) print_keys(gguf, tensors);
     print_weights(j, dir->weights, tensors);
-    if (j) json_end(j);
+    if (j) sn_json_end(j);
     sn_tokenizer_free(t);
     sn_model_dir_close(dir);
     return cmd_finish(NAME);
@@ -348,7 +348,7 @@ static int inspect_folder(const char *path, bool tensors) {
 
 int cmd_inspect(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     int query = find_query(&o.look);

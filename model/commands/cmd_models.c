@@ -46,30 +46,30 @@ static const char page[] =
 static int print_json(void) {
     const sn_model_family *f;
     for (int i = 0; (f = sn_model_family_at(i)); i++) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "model_type", f->type);
-        json_text(&j, "models", f->what);
-        json_text(&j, "use", f->heads);
-        json_text(&j, "compared_with", f->checked);
-        json_end(&j);
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "model_type", f->type);
+        sn_json_text(&j, "models", f->what);
+        sn_json_text(&j, "use", f->heads);
+        sn_json_text(&j, "compared_with", f->checked);
+        sn_json_end(&j);
     }
     const char *name, *last = "";
     for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++) {
         if (!strcmp(name, last)) continue;
-        json_out j = json_begin(stdout);
-        json_text(&j, "gguf_architecture", name);
-        json_end(&j);
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "gguf_architecture", name);
+        sn_json_end(&j);
     }
     return cmd_finish(NAME);
 }
 
 int cmd_models_list(int argc, char **argv) {
     char none;
-    int code = args_parse(&command, argc, argv, &none);
+    int code = sn_args_parse(&command, argc, argv, &none);
     if (code != ARGS_RUN) return code;
     const sn_model_family *f;
     const char *name;
-    if (screen()->json) return print_json();
+    if (sn_screen()->json) return print_json();
     fputs(page, stdout);
     for (int i = 0; (f = sn_model_family_at(i)); i++)
         printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);

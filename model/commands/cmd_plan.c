@@ -141,30 +141,30 @@ static int machines(const plan *p, const plan_point *o) {
 }
 
 static void print_json(const plan *p) {
-    json_out j = json_begin(stdout);
-    json_text(&j, "model", p->model);
-    json_int(&j, "parameters", p->parameters);
-    json_text(&j, "speed", p->measured ? "step" : "roofline");
-    json_int(&j, "threads", p->r->compile.threads);
-    json_number(&j, "others_pct", p->others);
-    json_list(&j, "points");
+    json_out j = sn_json_begin(stdout);
+    sn_json_text(&j, "model", p->model);
+    sn_json_integer(&j, "parameters", p->parameters);
+    sn_json_text(&j, "speed", p->measured ? "step" : "roofline");
+    sn_json_integer(&j, "threads", p->r->compile.threads);
+    sn_json_number(&j, "others_pct", p->others);
+    sn_json_list(&j, "points");
     for (int i = 0; i < p->r->n; i++) {
         const plan_point *o = &p->point[i];
-        json_object(&j, NULL);
-        json_int(&j, "ranks", o->ranks);
-        json_int(&j, "machines", machines(p, o));
-        json_int(&j, "batch", o->batch);
-        json_int(&j, "slices", o->slices);
-        json_number(&j, "memory_mb", o->memory * 1e-6);
-        json_number(&j, "sent_mb", o->sent * 1e-6);
-        json_number(&j, "network_ms", o->network * 1e3);
-        json_number(&j, "hidden", o->hidden);
-        json_number(&j, "step_ms", o->step * 1e3);
-        json_number(&j, "tokens_per_second", o->tokens);
-        json_number(&j, "speedup", o->tokens / p->point[0].tokens);
-        json_close(&j);
+        sn_json_object(&j, NULL);
+        sn_json_integer(&j, "ranks", o->ranks);
+        sn_json_integer(&j, "machines", machines(p, o));
+        sn_json_integer(&j, "batch", o->batch);
+        sn_json_integer(&j, "slices", o->slices);
+        sn_json_number(&j, "memory_mb", o->memory * 1e-6);
+        sn_json_number(&j, "sent_mb", o->sent * 1e-6);
+        sn_json_number(&j, "network_ms", o->network * 1e3);
+        sn_json_number(&j, "hidden", o->hidden);
+        sn_json_number(&j, "step_ms", o->step * 1e3);
+        sn_json_number(&j, "tokens_per_second", o->tokens);
+        sn_json_number(&j, "speedup", o->tokens / p->point[0].tokens);
+        sn_json_close(&j);
     }
-    json_end(&j);
+    sn_json_end(&j);
 }
 
 static void print_table(const plan *p) {
@@ -192,28 +192,29 @@ static void print_table(const plan *p) {
 
 int cmd_plan(int argc, char **argv) {
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     train_settings settings;
     plan_request r = {0};
     plan p = {0};
-    bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+    bool ok = sn_drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
               train_settings_read(o.config, o.source, &settings, &err);
     if (!ok) return cmd_fail(NAME, &err);
     ok = read_request(&o, &settings, &r, &err) && plan_make(&r, &p, &err) &&
          (!o.plot || plan_draw(&p, o.plot, &err));
-    if (ok && screen()->json)
+    if (ok && sn_screen()->json)
         print_json(&p);
     else if (ok)
         print_table(&p);
     enum { MUCH = 10 };
     if (ok && p.measured && p.others > MUCH)
-        screen_note(NAME,
-                    "other programs used %.0f %% of the CPUs while steps were measured: on an idle "
-                    "machine the times are shorter and more exact",
-                    p.others);
-    if (ok) screen_wrote(NAME, o.plot);
+        sn_screen_note(
+            NAME,
+            "other programs used %.0f %% of the CPUs while steps were measured: on an idle "
+            "machine the times are shorter and more exact",
+            p.others);
+    if (ok) sn_screen_wrote(NAME, o.plot);
     plan_free(&p);
     train_settings_free(&settings);
     return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -118,14 +118,14 @@ static bool show(void *ctx, const char *what, double done) {
     if (done <= 0) s->begin = now;
     if (done > 0.02)
         snprintf(left, sizeof left, ", %.0f s left", (now - s->begin) * (1 - done) / done);
-    screen_progress_show(&s->progress, "quantize: %s (%.0f %%%s)", what, 100 * done, left);
+    sn_screen_progress_show(&s->progress, "quantize: %s (%.0f %%%s)", what, 100 * done, left);
     return !caught;
 }
 
 static void line(void *ctx, const char *text) {
     report *s = ctx;
-    screen_progress_end(&s->progress);
-    if (screen()->json) return; /* the result alone */
+    sn_screen_progress_end(&s->progress);
+    if (sn_screen()->json) return; /* the result alone */
     puts(text);
     fflush(stdout);
 }
@@ -160,14 +160,14 @@ static bool check_options(const options *o, sn_error *err) {
 static bool read_file(const char *path, subject_file *f, sn_error *err) {
     if (!path) return true;
     f->name = path;
-    f->data = text_read(path, &f->size, err);
+    f->data = sn_text_read(path, &f->size, err);
     return f->data != NULL;
 }
 
 /* ---- the command ---- */
 
 static void print_begin(const subject *s) {
-    if (screen()->json) return;
+    if (sn_screen()->json) return;
     printf("%s: %lld tokens to calibrate, %lld to measure", s->m->model.type, (long long)s->tokens,
            (long long)s->held_tokens);
     if (s->skipped) printf(", %d texts longer than the context left out", s->skipped);
@@ -177,33 +177,33 @@ static void print_begin(const subject *s) {
 
 static void print_json(const options *o, const subject *s, const quantised *q, const char *what,
                        double loss, double limit) {
-    json_out j = json_begin(stdout);
-    json_text(&j, "output", o->output);
-    json_text(&j, "weights", q->weights);
-    json_int(&j, "tokens", (int64_t)s->tokens);
-    json_int(&j, "measured_tokens", (int64_t)s->held_tokens);
-    json_int(&j, "products", s->n_product);
-    if (s->kind == SUBJECT_LOSS) json_number(&j, "perplexity", exp(s->reference));
-    json_text(&j, "measure", what);
-    json_number(&j, "lost", loss);
-    json_number(&j, "limit", limit);
-    json_list(&j, "kept");
-    for (int i = 0; i < q->n_keep; i++) json_text(&j, NULL, q->keep[i].param);
-    json_close(&j);
-    json_end(&j);
+    json_out j = sn_json_begin(stdout);
+    sn_json_text(&j, "output", o->output);
+    sn_json_text(&j, "weights", q->weights);
+    sn_json_integer(&j, "tokens", (int64_t)s->tokens);
+    sn_json_integer(&j, "measured_tokens", (int64_t)s->held_tokens);
+    sn_json_integer(&j, "products", s->n_product);
+    if (s->kind == SUBJECT_LOSS) sn_json_number(&j, "perplexity", exp(s->reference));
+    sn_json_text(&j, "measure", what);
+    sn_json_number(&j, "lost", loss);
+    sn_json_number(&j, "limit", limit);
+    sn_json_list(&j, "kept");
+    for (int i = 0; i < q->n_keep; i++) sn_json_text(&j, NULL, q->keep[i].param);
+    sn_json_close(&j);
+    sn_json_end(&j);
 }
 
 static void print_end(const options *o, const subject *s, const quantised *q, double loss,
                       double limit) {
     const char *what = subject_measure_name(s);
-    if (screen()->json) {
+    if (sn_screen()->json) {
         print_json(o, s, q, what, loss, limit);
     } else {
         if (s->kind == SUBJECT_LOSS) printf("perplexity %.4f in f32, ", exp(s->reference));
         printf("%s %+.3f %% with %s (at most %.3g %%): %d matrices keep more bits\n", what,
                100 * loss, q->weights, 100 * limit, q->n_keep);
     }
-    screen_wrote(NAME, o->output);
+    sn_screen_wrote(NAME, o->output);
     if (loss > limit)
         fprintf(stderr,
                 "%s: note: the loss is above --max-loss although everything that can be is kept in "
@@ -240,7 +240,7 @@ static bool run(const options *o, sn_error *err) {
     if (ok) print_begin(&s);
     ok = ok && quantise(&s, &qo, &progress, &q, &loss, err) &&
          subject_show(&progress, err, 1, "writing") && quantise_folder_save(&folder, &s, &q, err);
-    screen_progress_end(&lines.progress);
+    sn_screen_progress_end(&lines.progress);
     if (ok) print_end(o, &s, &q, loss, qo.max_loss);
     if (ok && folder.left_out.count)
         fprintf(stderr,
@@ -258,7 +258,7 @@ static bool run(const options *o, sn_error *err) {
 
 int cmd_quantize(int argc, char **argv) {
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     if (run(&o, &err)) return cmd_finish(NAME);

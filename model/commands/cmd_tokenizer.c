@@ -65,36 +65,37 @@ static bool train(const options *o, sn_error *err) {
         .vocab_size = (int32_t)o->vocab, .min_count = (int32_t)o->min_count, .unk = o->unk};
     while (strcmp(kinds[how.kind], o->kind) != 0) how.kind++;
     size_t size = 0;
-    char *text = text_read(o->input, &size, err);
+    char *text = sn_text_read(o->input, &size, err);
     if (!text) return false;
     bool ok = size > 0 || sn_fail(err, SN_ERR_FILE, "%s: the text is empty", o->input);
     sn_tokenizer *t = ok ? sn_tokenizer_train(&how, text, size, err) : NULL;
     sn_ids ids = {0};
     ok = t && sn_folder_make(o->output, err) && sn_tokenizer_save(t, o->output, err) &&
          sn_tokenizer_encode(t, text, size, 0, &ids, err);
-    if (ok && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "kind", sn_tokenizer_kind(t));
-        json_int(&j, "vocabulary", sn_tokenizer_vocab_size(t));
-        json_int(&j, "tokens", (int64_t)ids.count);
-        json_int(&j, "bytes", (int64_t)size);
-        json_text(&j, "output", o->output);
-        json_end(&j);
+    if (ok && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "kind", sn_tokenizer_kind(t));
+        sn_json_integer(&j, "vocabulary", sn_tokenizer_vocab_size(t));
+        sn_json_integer(&j, "tokens", (int64_t)ids.count);
+        sn_json_integer(&j, "bytes", (int64_t)size);
+        sn_json_text(&j, "output", o->output);
+        sn_json_end(&j);
     } else if (ok)
         printf("kind             %s\nvocabulary       %d\ntokens           %zu\n"
                "bytes_per_token  %.3f\n",
                sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), ids.count,
                ids.count ? (double)size / (double)ids.count : 0.0);
     if (ok && sn_tokenizer_vocab_size(t) < o->vocab)
-        screen_note(NAME,
-                    "%d tokens, fewer than --vocab %lld: the text has no more words or pairs that "
-                    "occur --min-count times",
-                    (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
+        sn_screen_note(
+            NAME,
+            "%d tokens, fewer than --vocab %lld: the text has no more words or pairs that "
+            "occur --min-count times",
+            (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
     if (ok && how.kind != SN_TRAIN_BPE && !o->unk)
-        screen_note(NAME,
-                    "characters or words that are not in this text cannot be encoded; --unk adds "
-                    "a token for them");
-    if (ok) screen_wrote(NAME, o->output);
+        sn_screen_note(
+            NAME, "characters or words that are not in this text cannot be encoded; --unk adds "
+                  "a token for them");
+    if (ok) sn_screen_wrote(NAME, o->output);
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
     free(text);
@@ -104,19 +105,19 @@ static bool train(const options *o, sn_error *err) {
 static bool encode(const options *o, sn_error *err) {
     size_t size = 0;
     sn_tokenizer *t = sn_tokenizer_load(o->input, err);
-    char *text = t ? text_read("-", &size, err) : NULL;
+    char *text = t ? sn_text_read("-", &size, err) : NULL;
     sn_ids ids = {0};
     unsigned flags =
         (o->special ? SN_TOK_SPECIAL : 0) | (o->bos ? SN_TOK_BOS : 0) | (o->eos ? SN_TOK_EOS : 0);
     bool ok = text && sn_tokenizer_encode(t, text, size, flags, &ids, err);
-    if (ok && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_ids(&j, "ids", ids.data, (int64_t)ids.count);
-        json_end(&j);
+    if (ok && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_ids(&j, "ids", ids.data, (int64_t)ids.count);
+        sn_json_end(&j);
     }
-    for (size_t i = 0; ok && i < ids.count && !screen()->json; i++)
+    for (size_t i = 0; ok && i < ids.count && !sn_screen()->json; i++)
         printf(i ? " %d" : "%d", (int)ids.data[i]);
-    if (ok && !screen()->json) putchar('\n');
+    if (ok && !sn_screen()->json) putchar('\n');
     sn_ids_free(&ids);
     free(text);
     sn_tokenizer_free(t);
@@ -126,16 +127,16 @@ static bool encode(const options *o, sn_error *err) {
 static bool decode(const options *o, sn_error *err) {
     size_t size = 0;
     sn_tokenizer *t = sn_tokenizer_load(o->input, err);
-    char *text = t ? text_read("-", &size, err) : NULL;
+    char *text = t ? sn_text_read("-", &size, err) : NULL;
     sn_ids ids = {0};
     sn_bytes out = {0};
     bool ok =
         text && sn_lm_read_ids(text, size, &ids, err) &&
         sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
-    if (ok && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_bytes(&j, "text", out.data ? out.data : "", out.size);
-        json_end(&j);
+    if (ok && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_bytes(&j, "text", out.data ? out.data : "", out.size);
+        sn_json_end(&j);
     } else if (ok)
         fwrite(out.data, 1, out.size, stdout);
     sn_bytes_free(&out);
@@ -151,7 +152,7 @@ int cmd_tokenizer(int argc, char **argv) {
         bool (*run)(const options *, sn_error *);
     } actions[] = {{"train", train}, {"encode", encode}, {"decode", decode}, {NULL, NULL}};
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     int i = 0;

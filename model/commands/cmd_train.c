@@ -122,13 +122,13 @@ typedef struct run {
 
 static void show_line(void *ctx, const char *line) {
     run *r = ctx;
-    screen_progress_show(&r->progress, "%s", line);
+    sn_screen_progress_show(&r->progress, "%s", line);
 }
 
 static void show_event(void *ctx, const char *line) {
     run *r = ctx;
-    screen_progress_end(&r->progress);
-    if (!screen()->quiet) fprintf(stderr, "%s\n", line);
+    sn_screen_progress_end(&r->progress);
+    if (!sn_screen()->quiet) fprintf(stderr, "%s\n", line);
 }
 
 /* With --json: the lines of metrics.jsonl. */
@@ -210,18 +210,18 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
 }
 
 static void print_result(const train_result *r) {
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_int(&j, "steps", r->steps);
-        json_number(&j, "loss", r->loss);
-        json_number(&j, "validation_loss", r->validation);
-        json_number(&j, "best", r->best);
-        json_int(&j, "best_step", r->best_step);
-        json_int(&j, "parameters", r->parameters);
-        json_number(&j, "tokens_per_second", r->tokens_per_second);
-        json_number(&j, "gflops", r->gflops);
-        json_number(&j, "seconds", r->seconds);
-        json_end(&j);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_integer(&j, "steps", r->steps);
+        sn_json_number(&j, "loss", r->loss);
+        sn_json_number(&j, "validation_loss", r->validation);
+        sn_json_number(&j, "best", r->best);
+        sn_json_integer(&j, "best_step", r->best_step);
+        sn_json_integer(&j, "parameters", r->parameters);
+        sn_json_number(&j, "tokens_per_second", r->tokens_per_second);
+        sn_json_number(&j, "gflops", r->gflops);
+        sn_json_number(&j, "seconds", r->seconds);
+        sn_json_end(&j);
         return;
     }
     printf("steps            %lld\n", (long long)r->steps);
@@ -238,7 +238,7 @@ static void print_result(const train_result *r) {
 static void draw_png(const char *folder) {
     sn_error none = {0};
     char *svg = sn_path_join(folder, "loss.svg"), *png = sn_path_join(folder, "loss.png");
-    if (svg && png) drawing_convert(svg, png, &none);
+    if (svg && png) sn_drawing_convert(svg, png, &none);
     free(svg);
     free(png);
 }
@@ -246,8 +246,8 @@ static void draw_png(const char *folder) {
 static int finish(const options *o, train_end end, const train_result *r, const sn_error *err) {
     if (end == TRAIN_FAILED) return cmd_fail(NAME, err);
     if (end == TRAIN_EARLY)
-        screen_say(NAME, "the validation loss stopped improving: ended after step %lld",
-                   (long long)r->steps);
+        sn_screen_say(NAME, "the validation loss stopped improving: ended after step %lld",
+                      (long long)r->steps);
     if (end == TRAIN_INTERRUPTED) {
         fprintf(stderr,
                 "%s: interrupted after step %lld; the run is saved in %s. To continue, repeat the "
@@ -256,14 +256,15 @@ static int finish(const options *o, train_end end, const train_result *r, const 
         return 128 + (caught ? caught : SIGTERM); /* which another rank got */
     }
     if (end == TRAIN_DONE && !(r->seconds > 0))
-        screen_say(NAME,
-                   "nothing to do: the run in %s is already at step %lld; --steps N continues to a "
-                   "later one",
-                   o->output, (long long)r->steps);
+        sn_screen_say(
+            NAME,
+            "nothing to do: the run in %s is already at step %lld; --steps N continues to a "
+            "later one",
+            o->output, (long long)r->steps);
     print_result(r);
     draw_png(o->output);
-    screen_say(NAME, "model, metrics.jsonl and loss.svg are in %s", o->output);
-    screen_wrote(NAME, o->output);
+    sn_screen_say(NAME, "model, metrics.jsonl and loss.svg are in %s", o->output);
+    sn_screen_wrote(NAME, o->output);
     return cmd_finish(NAME);
 }
 
@@ -272,18 +273,18 @@ static void speak(const sn_comm *c, train_request *r) {
     bool leads = !c || c->rank == 0;
     r->progress = leads ? show_line : NULL;
     r->event = leads ? show_event : NULL;
-    r->metrics = leads && screen()->json ? show_metrics : NULL;
+    r->metrics = leads && sn_screen()->json ? show_metrics : NULL;
     if (leads) return;
     r->compile.advance = NULL;
     r->compile.progress = NULL;
-    screen()->quiet = true;
+    sn_screen()->quiet = true;
 }
 
 /* Ends this rank, or all of them if the others wait for this one. */
 static int end_ranks(sn_comm *c, const options *o, train_end end, const train_result *r,
                      const sn_error *err) {
     if (c && r->alone && c->size > 1) {
-        screen_error(NAME, "rank %d on %s: %s\n", c->rank, c->host[c->rank], err->message);
+        sn_screen_error(NAME, "rank %d on %s: %s\n", c->rank, c->host[c->rank], err->message);
         c->ops->abort(c, EXIT_WRONG);
     }
     int code = !c || c->rank == 0         ? finish(o, end, r, err)
@@ -296,10 +297,11 @@ static int end_ranks(sn_comm *c, const options *o, train_end end, const train_re
 
 int cmd_train(int argc, char **argv) {
     options o;
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (!o.output) {
-        screen_error(NAME, "no output folder: give -o DIR\n(%s --help lists all options)\n", NAME);
+        sn_screen_error(NAME, "no output folder: give -o DIR\n(%s --help lists all options)\n",
+                        NAME);
         return EXIT_USAGE;
     }
     sn_error err = {0};
@@ -325,7 +327,7 @@ int cmd_train(int argc, char **argv) {
     speak(comm, &r);
     train_result result = {0};
     train_end end = ok ? train_run(&r, &result, &err) : TRAIN_FAILED;
-    screen_progress_end(&shown.progress);
+    sn_screen_progress_end(&shown.progress);
     code = end_ranks(comm, &o, end, &result, &err);
     bool kept = shown.written ? cmd_profile_wrote(o.profile, shown.trace)
                               : cmd_profile_end(o.profile, shown.trace, &shown.trace_error);

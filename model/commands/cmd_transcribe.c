@@ -73,15 +73,15 @@ static bool print_part(void *user, double begin, double end, const int32_t *ids,
     if (!as_ids && !sn_tokenizer_decode(p->m->io->tokenizer, ids, (size_t)n, 0, &text, err))
         return false;
     const char *s = text.data ? text.data : "";
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_number(&j, "begin", begin);
-        json_number(&j, "end", end);
-        json_text(&j, "text", s);
-        json_ids(&j, "ids", ids, n);
-        json_end(&j);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_number(&j, "begin", begin);
+        sn_json_number(&j, "end", end);
+        sn_json_text(&j, "text", s);
+        sn_json_ids(&j, "ids", ids, n);
+        sn_json_end(&j);
         sn_bytes_free(&text);
-        return !screen_stopped() || screen_interrupted(err, "after %.2f s of sound", end);
+        return !sn_screen_stopped() || sn_screen_interrupted(err, "after %.2f s of sound", end);
     }
     if (times) printf("["), print_time(begin), printf(" --> "), print_time(end), printf("]  ");
     if (times || !p->started) s += strspn(s, " ");
@@ -92,12 +92,12 @@ static bool print_part(void *user, double begin, double end, const int32_t *ids,
     fflush(stdout);
     p->started = true;
     sn_bytes_free(&text);
-    return !screen_stopped() || screen_interrupted(err, "after %.2f s of sound", end);
+    return !sn_screen_stopped() || sn_screen_interrupted(err, "after %.2f s of sound", end);
 }
 
 int cmd_transcribe(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     audio sound;
@@ -108,7 +108,7 @@ int cmd_transcribe(int argc, char **argv) {
     open_model *m = cmd_open(NAME, &o.model, &o.compile, how, &code);
     if (m) {
         printer p = {&o, m, false};
-        screen_catch_stop();
+        sn_screen_catch_stop();
         transcribe_options t = {.language = o.language,
                                 .to_english = !strcmp(o.task, "translate"),
                                 .timestamps = o.timestamps,

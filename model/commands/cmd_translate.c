@@ -35,11 +35,11 @@ static const arg_command command = {
     table,
     .examples =
         "sinter translate examples/models/aren-transliteration/model.bin -p آتزمون --beams 4\n",
-    .json = seq2seq_keys};
+    .json = sn_seq2seq_keys};
 
 int cmd_translate(int argc, char **argv) {
     options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    int code = sn_args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     if (o.pair.temperature > 0 && o.beams > 1) {
@@ -54,12 +54,12 @@ int cmd_translate(int argc, char **argv) {
     seq2seq_model p;
     seq2seq_totals totals = {0};
     bool ok = translate_model(m, &p, &err) &&
-              seq2seq_run(&p, m->io->source ? m->io->source : m->io->tokenizer, m->io->tokenizer,
-                          &o.pair, &totals, &err);
+              sn_seq2seq_run(&p, m->io->source ? m->io->source : m->io->tokenizer, m->io->tokenizer,
+                             &o.pair, &totals, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.pair.stats) {
-        if (!screen()->verbose) cmd_print_model(m);
-        seq2seq_print_totals(&totals);
+        if (!sn_screen()->verbose) cmd_print_model(m);
+        sn_seq2seq_print_totals(&totals);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }
     model_close(m);

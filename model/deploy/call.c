@@ -5,28 +5,28 @@
 
 static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
     if (bytes <= p->room) return true;
-    program_release(p->workspace, p->room);
+    sn_program_release(p->workspace, p->room);
     p->room = bytes;
-    p->workspace = program_allocate(bytes);
+    p->workspace = sn_program_allocate(bytes);
     if (p->workspace) return true;
     p->room = 0;
     return sn_fail(err, SN_ERR_MEMORY, "out of memory: %lld bytes of workspace", (long long)bytes);
 }
 
-bool program_fail(const program *p, int32_t code, sn_error *err) {
+bool sn_program_fail(const program *p, int32_t code, sn_error *err) {
     return sn_fail(err, SN_ERR_RANGE, "%s", p->a->message(code));
 }
 
-bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
-                  sn_error *err) {
+bool sn_program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
+                     sn_error *err) {
     int64_t i = 0;
     while (i < p->a->n_entry && strcmp(p->a->entry[i].name, entry)) i++;
     if (i == p->a->n_entry)
         return sn_fail(err, SN_ERR_USAGE, "this program has no entry '%s'", entry);
     const sn_deployed_entry *e = &p->a->entry[i];
     int64_t bytes = e->workspace(&p->model, dims);
-    if (bytes < 0) return program_fail(p, (int32_t)-bytes, err);
+    if (bytes < 0) return sn_program_fail(p, (int32_t)-bytes, err);
     if (!grow_workspace(p, bytes, err)) return false;
     int32_t code = e->call(&p->model, p->state, p->workspace, dims, args);
-    return !code || program_fail(p, code, err);
+    return !code || sn_program_fail(p, code, err);
 }

@@ -40,7 +40,7 @@ static bool run_entry(program *p, const char *entry, const sn_ids *ids, float **
     for (int i = 0; i < e->n_tensor; i++)
         args[i] = e->tensor[i].is_output ? result : input_of(&e->tensor[i], ids, &count, zeros);
     bool ok = (zeros && result && d > 0) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    ok = ok && program_call(p, entry, dims, args, err);
+    ok = ok && sn_program_call(p, entry, dims, args, err);
     free(zeros);
     if (!ok) free(result);
     *out = ok ? result : NULL;
@@ -109,7 +109,7 @@ static bool do_text(program *p, work *run, const char *text, size_t size, sn_err
 
 static bool do_lines(program *p, work *run, const char *file, sn_error *err) {
     size_t size;
-    char *text = text_read(file, &size, err);
+    char *text = sn_text_read(file, &size, err);
     bool ok = text != NULL;
     for (size_t at = 0; ok && at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
@@ -138,11 +138,11 @@ static bool do_texts(program *p, work *run, sn_error *err) {
     return sn_fail(err, SN_ERR_USAGE, "no text: give one with --prompt, or lines with -f");
 }
 
-bool program_encode(program *p, sn_error *err) {
+bool sn_program_encode(program *p, sn_error *err) {
     return do_texts(p, encode_ids, err);
 }
 
-bool program_classify(program *p, sn_error *err) {
+bool sn_program_classify(program *p, sn_error *err) {
     return do_texts(p, classify_ids, err);
 }
 
@@ -174,14 +174,14 @@ static int64_t longest_of(const sn_manifest_entry *e) {
     return 1;
 }
 
-bool program_embed(program *p, sn_error *err) {
+bool sn_program_embed(program *p, sn_error *err) {
     embed_job j;
     sentence_settings s = {.tokenizer = p->tokenizer,
                            .longest = longest_of(sn_manifest_get(&p->manifest, "embed"))};
-    bool ok = embed_begin(&j, &p->o->embed, err) &&
+    bool ok = sn_embed_begin(&j, &p->o->embed, err) &&
               sn_sentence_open(&s, *p->settings ? p->settings : NULL, err) &&
-              embed_run(&j, &(embed_model){p, &s, embed_texts, NULL}, err);
-    embed_end(&j);
+              sn_embed_run(&j, &(embed_model){p, &s, embed_texts, NULL}, err);
+    sn_embed_end(&j);
     sn_sentence_close(&s);
     return ok;
 }

@@ -77,7 +77,7 @@ static bool call(program *p, const char *entry, const dim_value *values, void *c
     for (int i = 0; i < e->n_dim; i++)
         for (const dim_value *v = values; v->name; v++)
             if (!strcmp(v->name, e->dim[i].name)) dims[i] = v->value;
-    return program_call(p, entry, dims, args, err);
+    return sn_program_call(p, entry, dims, args, err);
 }
 
 /* With one sequence, tokens come one at a time through `decode`. */
@@ -152,9 +152,9 @@ static bool generate(program *p, sn_error *err) {
     parts.engine.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
     if (*p->settings) parts.folder = p->settings;
     sn_lm *m = sn_lm_new(&parts, err);
-    bool ok =
-        m && text_check(&p->o->text, err) && text_generate(p->manifest.name, m, &p->o->text, err);
-    if (ok && p->o->text.stats) text_print_times(m);
+    bool ok = m && sn_text_check(&p->o->text, err) &&
+              sn_text_generate(p->manifest.name, m, &p->o->text, err);
+    if (ok && p->o->text.stats) sn_text_print_times(m);
     sn_lm_close(m);
     return ok;
 }
@@ -162,7 +162,7 @@ static bool generate(program *p, sn_error *err) {
 /* ---- opening ---- */
 
 static void find_folder(program *p) {
-    program_path(p->folder, sizeof p->folder);
+    sn_program_path(p->folder, sizeof p->folder);
     char *slash = strrchr(p->folder, '/');
     snprintf(slash ? slash : p->folder, 2, slash == p->folder ? "/" : slash ? "" : ".");
 }
@@ -171,7 +171,7 @@ static bool choose_target(program *p, sn_error *err) {
     for (int i = 0; i < p->manifest.n_target; i++)
         if (!strcmp(p->manifest.target[i].name, p->o->target)) {
             int32_t code = p->a->choose(&p->model, i + 1);
-            return !code || program_fail(p, code, err);
+            return !code || sn_program_fail(p, code, err);
         }
     return sn_fail(err, SN_ERR_USAGE,
                    "this program has no variant for target '%s': --info lists them", p->o->target);
@@ -189,7 +189,7 @@ static bool copy_weights(program *p, const char *path, sn_error *err) {
                        path);
     }
     p->copied = st.st_size;
-    p->copy = program_allocate(st.st_size);
+    p->copy = sn_program_allocate(st.st_size);
     ssize_t n = p->copy ? 1 : 0;
     for (int64_t done = 0; n > 0 && done < st.st_size; done += n)
         n = read(fd, (char *)p->copy + done,
@@ -217,17 +217,17 @@ static bool open_model(program *p, sn_error *err) {
     if (code)
         return sn_fail(err, SN_ERR_FILE, "%s: %s%s%s", weights ? weights : p->manifest.name,
                        p->a->message(code), errno ? ": " : "", errno ? strerror(errno) : "");
-    program_populate_weights(p);
-    if (!program_threads(p, err)) return false;
+    sn_program_populate_weights(p);
+    if (!sn_program_threads(p, err)) return false;
     if (p->o->target && !choose_target(p, err)) return false;
-    p->state = program_allocate(p->manifest.state_bytes);
+    p->state = sn_program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
     const char *tokenizer = p->o->tokenizer;
     if (!beside(p, ".tokenizer", p->settings, sizeof p->settings)) *p->settings = 0;
     if (!tokenizer && *p->settings) tokenizer = p->settings;
     if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
     const char *settings = *p->settings ? p->settings : NULL;
-    if (program_is_translator(p) && !sn_token_rules_read(&p->rules, settings, err)) return false;
+    if (sn_program_is_translator(p) && !sn_token_rules_read(&p->rules, settings, err)) return false;
     if (beside(p, ".source.tokenizer", path, sizeof path) &&
         !(p->source = sn_tokenizer_load(path, err)))
         return false;
@@ -239,10 +239,10 @@ static void close_all(program *p) {
     sn_tokenizer_free(p->tokenizer);
     sn_tokenizer_free(p->source);
     sn_token_rules_free(&p->rules);
-    program_release(p->workspace, p->room);
-    program_release(p->state, p->manifest.state_bytes);
+    sn_program_release(p->workspace, p->room);
+    sn_program_release(p->state, p->manifest.state_bytes);
     p->a->close(&p->model);
-    program_release(p->copy, p->copied);
+    sn_program_release(p->copy, p->copied);
 }
 
 /* Whether the entry exists, takes text and has an output of this rank. A classifier's forward gives
@@ -282,18 +282,19 @@ static const struct kind {
     const arg *table;
     const arg_key *json;
 } kinds[] = {
-    {program_is_translator, program_translate,
+    {sn_program_is_translator, sn_program_translate,
      "Translates each line. The number of beams was fixed by --beams when the program was\n"
      "compiled.\n",
-     pair_table, seq2seq_keys},
-    {continues, generate, "Continues a text.\n", text_table, text_keys},
-    {classifies, program_classify, "Prints the class of each text, and its probability.\n",
+     pair_table, sn_seq2seq_keys},
+    {continues, generate, "Continues a text.\n", text_table, sn_text_keys},
+    {classifies, sn_program_classify, "Prints the class of each text, and its probability.\n",
      lines_table, NULL},
-    {embeds, program_embed,
+    {embeds, sn_program_embed,
      "Prints the embedding of each sentence, similarities (cosines), or sentences ranked by "
      "their\nsimilarity to one, as `sinter embed` does.\n",
-     embed_table, embed_keys},
-    {encodes, program_encode, "Prints the mean of the vectors of each text.\n", lines_table, NULL},
+     embed_table, sn_embed_keys},
+    {encodes, sn_program_encode, "Prints the mean of the vectors of each text.\n", lines_table,
+     NULL},
 };
 
 static const struct kind *kind_of(const program *p) {
@@ -309,9 +310,9 @@ static bool run(program *p, const struct kind *kind, sn_error *err) {
     }
     if (p->o->all && !encodes(p))
         return sn_fail(err, SN_ERR_USAGE, "--all needs the entry encode, which was not compiled");
-    if (p->o->all && screen()->json)
+    if (p->o->all && sn_screen()->json)
         return sn_fail(err, SN_ERR_USAGE, "--all contradicts --json: it prints vectors only");
-    return open_model(p, err) && (p->o->all ? program_encode : kind->run)(p, err);
+    return open_model(p, err) && (p->o->all ? sn_program_encode : kind->run)(p, err);
 }
 
 static int run_main(program *p, options *o, int argc, char **argv) {
@@ -328,7 +329,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
     }
     const arg_command command = {p->manifest.name, "a model compiled by Sinter", kind->more,
                                  kind->table, .json = kind->json};
-    int code = args_parse(&command, argc, argv, o);
+    int code = sn_args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
     if (!strcmp(p->manifest.threads, "openmp")) sn_threads_limit_spinning(argv);
     find_folder(p);
@@ -336,16 +337,16 @@ static int run_main(program *p, options *o, int argc, char **argv) {
     close_all(p);
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (ok && written) return EXIT_OK;
-    if (!ok && !err.code && screen_stopped()) {
-        screen_say(p->manifest.name, "%s", err.message);
+    if (!ok && !err.code && sn_screen_stopped()) {
+        sn_screen_say(p->manifest.name, "%s", err.message);
         return EXIT_STOPPED;
     }
-    screen_error(p->manifest.name, "%s\n", ok ? "cannot write the output" : err.message);
+    sn_screen_error(p->manifest.name, "%s\n", ok ? "cannot write the output" : err.message);
     return err.code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
 }
 
 int main(int argc, char **argv) {
-    program_use_huge_pages();
+    sn_program_use_huge_pages();
     options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;

@@ -35,30 +35,30 @@ typedef struct program {
 
 /* system.c, and system_windows.c. For the first token, on Linux only: the heap in huge pages; the weights that are in the
  * page cache, at once. */
-void program_use_huge_pages(void);
-void program_populate_weights(const program *p);
-/* Zeroed memory, from 2 MB in huge pages. NULL: none; program_release accepts that. */
-void *program_allocate(int64_t bytes);
-void program_release(void *p, int64_t bytes);
+void sn_program_use_huge_pages(void);
+void sn_program_populate_weights(const program *p);
+/* Zeroed memory, from 2 MB in huge pages. NULL: none; sn_program_release accepts that. */
+void *sn_program_allocate(int64_t bytes);
+void sn_program_release(void *p, int64_t bytes);
 /* The path of the program's file, "": not known. The number of threads that was asked for, and these threads. */
-void program_path(char *path, size_t room);
-bool program_threads(program *p, sn_error *err);
+void sn_program_path(char *path, size_t room);
+bool sn_program_threads(program *p, sn_error *err);
 /* call.c: an error code of the artefact as an error. */
-bool program_fail(const program *p, int32_t code, sn_error *err);
+bool sn_program_fail(const program *p, int32_t code, sn_error *err);
 /* Runs an entry. dims: in the manifest's order; args: inputs, then outputs. */
-bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
-                  sn_error *err);
+bool sn_program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
+                     sn_error *err);
 
 /* Prints the vectors of a text, or of each line of a file: one per token, or their mean. */
-bool program_encode(program *p, sn_error *err);
+bool sn_program_encode(program *p, sn_error *err);
 /* Does what `sinter embed` does with texts. */
-bool program_embed(program *p, sn_error *err);
+bool sn_program_embed(program *p, sn_error *err);
 
-/* Whether the artefact is an encoder-decoder. program_translate translates lines of text. */
-bool program_is_translator(const program *p);
-bool program_translate(program *p, sn_error *err);
+/* Whether the artefact is an encoder-decoder. sn_program_translate translates lines of text. */
+bool sn_program_is_translator(const program *p);
+bool sn_program_translate(program *p, sn_error *err);
 
 /* Prints the most likely class and its probability for a text, or for each line of a file. */
-bool program_classify(program *p, sn_error *err);
+bool sn_program_classify(program *p, sn_error *err);
 
 #endif

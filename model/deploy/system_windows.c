@@ -5,22 +5,22 @@
 #include <string.h>
 #include <windows.h>
 
-void program_use_huge_pages(void) {}
+void sn_program_use_huge_pages(void) {}
 
-void program_populate_weights(const program *p) {
+void sn_program_populate_weights(const program *p) {
     (void)p;
 }
 
-void *program_allocate(int64_t bytes) {
+void *sn_program_allocate(int64_t bytes) {
     return VirtualAlloc(NULL, (size_t)bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
 }
 
-void program_release(void *p, int64_t bytes) {
+void sn_program_release(void *p, int64_t bytes) {
     (void)bytes;
     if (p) VirtualFree(p, 0, MEM_RELEASE);
 }
 
-void program_path(char *path, size_t room) {
+void sn_program_path(char *path, size_t room) {
     const DWORD n = GetModuleFileNameA(NULL, path, (DWORD)room);
     path[n < room ? n : 0] = 0; /* it was too long */
     for (char *s = path; *s; s++)
@@ -28,7 +28,7 @@ void program_path(char *path, size_t room) {
 }
 
 /* Objects without OpenMP run on threads of the program, which end with it. */
-bool program_threads(program *p, sn_error *err) {
+bool sn_program_threads(program *p, sn_error *err) {
     static sn_threads pool;
     int64_t n = p->o->threads;
     if (!strcmp(p->manifest.threads, "none")) {
@@ -37,5 +37,5 @@ bool program_threads(program *p, sn_error *err) {
         p->model.pool = &pool;
     }
     const int32_t code = p->a->set_threads(&p->model, n);
-    return !code || program_fail(p, code, err);
+    return !code || sn_program_fail(p, code, err);
 }

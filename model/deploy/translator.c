@@ -36,7 +36,7 @@ static bool call(translator *t, const char *entry, const int64_t *dims, const ar
     const sn_manifest_entry *e = sn_manifest_get(&t->p->manifest, entry);
     void *args[MAX_ARGUMENTS];
     for (int i = 0; i < e->n_tensor; i++) args[i] = find(list, e->tensor[i].name)->data;
-    return program_call(t->p, entry, dims, args, err);
+    return sn_program_call(t->p, entry, dims, args, err);
 }
 
 static bool encode(void *model, const int32_t *source, int32_t n, sn_error *err) {
@@ -77,7 +77,7 @@ static bool has_tensors(const program *p, const char *entry, const argument *lis
     return true;
 }
 
-bool program_is_translator(const program *p) {
+bool sn_program_is_translator(const program *p) {
     static const argument prefill[MAX_ARGUMENTS] = {{.name = "source"},
                                                     {.name = "lengths"},
                                                     {.name = "hidden"}},
@@ -96,7 +96,7 @@ static void read_shape(const char *shape, int64_t *first, int64_t *last) {
     *last = comma ? strtoll(comma + 1, NULL, 10) : *first;
 }
 
-bool program_translate(program *p, sn_error *err) {
+bool sn_program_translate(program *p, sn_error *err) {
     const sn_manifest_entry *prefill = sn_manifest_get(&p->manifest, "prefill"),
                             *decode = sn_manifest_get(&p->manifest, "decode");
     translator t = {.p = p};
@@ -117,8 +117,8 @@ bool program_translate(program *p, sn_error *err) {
     t.moved = calloc((size_t)m.rows + 1, sizeof *t.moved);
     sn_tokenizer *source = p->source ? p->source : p->tokenizer;
     bool ok = ((t.hidden && t.moved) || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              seq2seq_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
-    if (ok && p->o->pair.stats) seq2seq_print_totals(&totals);
+              sn_seq2seq_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
+    if (ok && p->o->pair.stats) sn_seq2seq_print_totals(&totals);
     free(t.hidden);
     free(t.moved);
     return ok;

@@ -237,9 +237,9 @@ static void draw(FILE *f, const look *l, const selection *s) {
 
 static bool write_picture(const look *l, const selection *s, const char *path, sn_error *err) {
     drawing p;
-    if (!drawing_open(&p, path, err)) return false;
+    if (!sn_drawing_open(&p, path, err)) return false;
     draw(p.f, l, s);
-    return drawing_close(&p, err);
+    return sn_drawing_close(&p, err);
 }
 
 bool inspect_attention(const inspect_options *o, sn_error *err) {
@@ -253,11 +253,11 @@ bool inspect_attention(const inspect_options *o, sn_error *err) {
         ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: the maximum is %d",
                      count, MAX_TOKENS);
     if (ok) ok = write_picture(&l, &s, path, err);
-    if (ok && screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "output", path);
-        json_int(&j, "layers", s.end - s.first);
-        json_end(&j);
+    if (ok && sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "output", path);
+        sn_json_integer(&j, "layers", s.end - s.first);
+        sn_json_end(&j);
     } else if (ok)
         printf("%s: %d attention layer%s, %zu tokens\n", path, s.end - s.first,
                s.end - s.first > 1 ? "s" : "", count);

@@ -113,14 +113,14 @@ static bool print_nearest(const space *s, const double *v, const int32_t *query,
     }
     qsort(list, (size_t)n, sizeof *list, by_score);
     char text[64];
-    for (int64_t i = 0; i < n && i < top && screen()->json; i++) {
-        json_out j = json_begin(stdout);
-        json_int(&j, "id", list[i].id);
-        json_text(&j, "text", inspect_token(s->words, list[i].id, text));
-        json_number(&j, "score", list[i].score);
-        json_end(&j);
+    for (int64_t i = 0; i < n && i < top && sn_screen()->json; i++) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_integer(&j, "id", list[i].id);
+        sn_json_text(&j, "text", inspect_token(s->words, list[i].id, text));
+        sn_json_number(&j, "score", list[i].score);
+        sn_json_end(&j);
     }
-    for (int64_t i = 0; i < n && i < top && !screen()->json; i++)
+    for (int64_t i = 0; i < n && i < top && !sn_screen()->json; i++)
         printf("%8.4f  %6d  '%s'\n", list[i].score, (int)list[i].id,
                inspect_token(s->words, list[i].id, text));
     free(list);
@@ -147,7 +147,7 @@ static bool inspect_words(const inspect_options *o, const char *words, int n_wor
     if (ok && !v) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; ok && i < n_words; i++)
         for (int64_t c = 0; c < s.d; c++) v[c] += sign[i] * s.unit[id[i] * s.d + c];
-    if (ok && !screen()->json) {
+    if (ok && !sn_screen()->json) {
         char text[64];
         printf("cosine      id  in %s, of", s.name);
         for (int i = 0; i < n_words; i++)

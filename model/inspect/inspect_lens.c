@@ -25,10 +25,10 @@ static void print_layer(const look *l, const float *logits, int64_t vocab, int64
     double sum = 0;
     for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - logits[best[0]]);
     json_out j;
-    if (screen()->json) {
-        j = json_begin(stdout);
-        json_int(&j, "layer", layer - 1);
-        json_list(&j, "tokens");
+    if (sn_screen()->json) {
+        j = sn_json_begin(stdout);
+        sn_json_integer(&j, "layer", layer - 1);
+        sn_json_list(&j, "tokens");
     } else if (layer)
         printf("layer %-3lld", (long long)layer - 1);
     else
@@ -36,17 +36,17 @@ static void print_layer(const look *l, const float *logits, int64_t vocab, int64
     for (int i = 0; i < top; i++) {
         char text[64];
         const char *token = inspect_token(l->m->io->tokenizer, best[i], text);
-        if (screen()->json) {
-            json_object(&j, NULL);
-            json_int(&j, "id", best[i]);
-            json_text(&j, "text", token);
-            json_number(&j, "p", exp((double)logits[best[i]] - logits[best[0]]) / sum);
-            json_close(&j);
+        if (sn_screen()->json) {
+            sn_json_object(&j, NULL);
+            sn_json_integer(&j, "id", best[i]);
+            sn_json_text(&j, "text", token);
+            sn_json_number(&j, "p", exp((double)logits[best[i]] - logits[best[0]]) / sum);
+            sn_json_close(&j);
         } else
             printf("  %.3f '%s'", exp((double)logits[best[i]] - logits[best[0]]) / sum, token);
     }
-    if (screen()->json)
-        json_end(&j);
+    if (sn_screen()->json)
+        sn_json_end(&j);
     else
         printf("\n");
 }
@@ -63,7 +63,7 @@ bool inspect_lens(const inspect_options *o, sn_error *err) {
             ok = sn_fail(err, SN_ERR_RANGE, "position %lld is outside a text of %lld tokens",
                          (long long)at, (long long)T);
         char text[64];
-        if (ok && !screen()->json)
+        if (ok && !sn_screen()->json)
             printf("after '%s':\n", inspect_token(l.m->io->tokenizer, l.tokens.data[at], text));
         for (int64_t i = 0; ok && i < shape[0]; i++)
             print_layer(&l, l.list->data + (i * T + at) * V, V, i, top);

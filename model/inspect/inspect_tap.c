@@ -19,13 +19,13 @@ bool inspect_taps(const inspect_options *o, sn_error *err) {
             const sn_node *n = e->tap[t].node;
             char shape[128];
             sn_shape_print(m->model.module, n->rank, n->shape, shape, sizeof shape);
-            if (screen()->json) {
-                json_out j = json_begin(stdout);
-                json_text(&j, "entry", e->name);
-                json_text(&j, "name", e->tap[t].name);
-                json_text(&j, "type", sn_dtype_name((sn_dtype)n->dtype));
-                json_text(&j, "shape", shape);
-                json_end(&j);
+            if (sn_screen()->json) {
+                json_out j = sn_json_begin(stdout);
+                sn_json_text(&j, "entry", e->name);
+                sn_json_text(&j, "name", e->tap[t].name);
+                sn_json_text(&j, "type", sn_dtype_name((sn_dtype)n->dtype));
+                sn_json_text(&j, "shape", shape);
+                sn_json_end(&j);
                 continue;
             }
             printf("%-8s %-40s %s%s\n", e->name, e->tap[t].name, sn_dtype_name((sn_dtype)n->dtype),
@@ -67,8 +67,8 @@ bool inspect_tap(const inspect_options *o, sn_error *err) {
     if (ok && o->output)
         ok = sn_npy_save_f32(o->output, l.list->rank, l.list->shape, l.list->data, err);
     if (ok) inspect_summarise(l.list->name, SN_F32, l.list->rank, l.list->shape, l.list->data);
-    if (ok) screen_wrote("sinter inspect", o->output);
-    if (ok && !o->output && !screen()->json) print_rows(l.list);
+    if (ok) sn_screen_wrote("sinter inspect", o->output);
+    if (ok && !o->output && !sn_screen()->json) print_rows(l.list);
     inspect_close(&l);
     return ok;
 }

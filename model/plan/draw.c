@@ -118,7 +118,7 @@ static void draw_step(FILE *f, const plan *p) {
 
 bool plan_draw(const plan *p, const char *path, sn_error *err) {
     drawing d;
-    if (!drawing_open(&d, path, err)) return false;
+    if (!sn_drawing_open(&d, path, err)) return false;
     const plan_net *net = &p->r->net;
     fprintf(d.f,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
@@ -132,5 +132,5 @@ bool plan_draw(const plan *p, const char *path, sn_error *err) {
     draw_speed(d.f, p);
     draw_step(d.f, p);
     fputs("</svg>\n", d.f);
-    return drawing_close(&d, err);
+    return sn_drawing_close(&d, err);
 }

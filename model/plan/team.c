@@ -51,7 +51,7 @@ static void begin_member(plan_team *t, int rank) {
     t->rank = rank;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != t->parent) _exit(EXIT_FAILURE);
-    screen()->quiet = true;
+    sn_screen()->quiet = true;
 }
 
 plan_team *plan_team_start(int size, sn_error *err) {

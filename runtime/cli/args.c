@@ -49,8 +49,8 @@ static arg shown(const arg_command *c, const arg *a) {
 }
 
 static void print_heading(const char *before, const char *text, const char *after) {
-    printf("%s%s%s%s%s", before, screen_color(stdout, STYLE_HEADING), text,
-           screen_color(stdout, STYLE_NONE), after);
+    printf("%s%s%s%s%s", before, sn_screen_color(stdout, STYLE_HEADING), text,
+           sn_screen_color(stdout, STYLE_NONE), after);
 }
 
 static void print_keys(const arg_key *k) {
@@ -62,8 +62,8 @@ static void print_keys(const arg_key *k) {
 }
 
 static void print_help(const arg_command *c) {
-    printf("%s%s%s: %s\n\n", screen_color(stdout, STYLE_HEADING), c->name,
-           screen_color(stdout, STYLE_NONE), c->what);
+    printf("%s%s%s: %s\n\n", sn_screen_color(stdout, STYLE_HEADING), c->name,
+           sn_screen_color(stdout, STYLE_NONE), c->what);
     print_heading("", "usage:", " ");
     printf("%s", c->name);
     for (const arg *a = c->table; a->name; a++)
@@ -78,9 +78,9 @@ static void print_help(const arg_command *c) {
     print_heading("\n", "options:", "\n");
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a)) print_row(a);
-    for (const arg *a = args_common(); a->name; a++) {
+    for (const arg *a = sn_args_common(); a->name; a++) {
         arg row = shown(c, a);
-        if (args_has_common(c, a)) print_row(&row);
+        if (sn_args_has_common(c, a)) print_row(&row);
     }
     printf("%-*s%s\n", HELP_COLUMN, "  -h, --help", "print this help");
     if (c->more) printf("\n%s", c->more);
@@ -130,7 +130,7 @@ static bool set_int(const arg_command *c, const arg *a, const char *text, void *
         *(int64_t *)out = v;
         return true;
     }
-    screen_error(c->name, "--%s is '%s'; allowed: an integer", a->name, text);
+    sn_screen_error(c->name, "--%s is '%s'; allowed: an integer", a->name, text);
     show_range(a);
     return false;
 }
@@ -143,8 +143,8 @@ static bool set_size(const arg_command *c, const arg *a, const char *text, void 
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     for (const char *u = units; unit && u <= unit; u++) v *= 1024;
     if (end == text || errno || (*end && (!unit || end[1])) || !(v >= a->lo && v <= a->hi)) {
-        screen_error(c->name, "--%s %s: a number of bytes is expected, such as 512M or 2G\n",
-                     a->name, text);
+        sn_screen_error(c->name, "--%s %s: a number of bytes is expected, such as 512M or 2G\n",
+                        a->name, text);
         return false;
     }
     *(int64_t *)slot = (int64_t)v;
@@ -162,7 +162,7 @@ static bool set_number(const arg_command *c, const arg *a, const char *text, voi
         *(double *)out = v;
         return true;
     }
-    screen_error(c->name, "--%s is '%s'; allowed: a number", a->name, text);
+    sn_screen_error(c->name, "--%s is '%s'; allowed: a number", a->name, text);
     show_range(a);
     return false;
 }
@@ -177,7 +177,7 @@ static bool set_choice(const arg_command *c, const arg *a, const char *text, voi
         }
         p += len + (p[len] == '|');
     }
-    screen_error(c->name, "--%s is '%s'; allowed: %s\n", a->name, text, a->value);
+    sn_screen_error(c->name, "--%s is '%s'; allowed: %s\n", a->name, text, a->value);
     return false;
 }
 
@@ -203,7 +203,7 @@ static bool set_texts(const arg_command *c, const arg *a, const char *text, void
         list->item[list->n++] = text;
         return true;
     }
-    screen_error(c->name, "--%s may be given %d times\n", a->name, ARG_TEXTS_MAX);
+    sn_screen_error(c->name, "--%s may be given %d times\n", a->name, ARG_TEXTS_MAX);
     return false;
 }
 
@@ -243,16 +243,17 @@ static bool set_defaults(const arg_command *c, void *out) {
 static const arg *find_long(const arg_command *c, const char *name, size_t n) {
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && strlen(a->name) == n && !strncmp(a->name, name, n)) return a;
-    for (const arg *a = args_common(); a->name; a++)
-        if (strlen(a->name) == n && !strncmp(a->name, name, n) && args_has_common(c, a)) return a;
+    for (const arg *a = sn_args_common(); a->name; a++)
+        if (strlen(a->name) == n && !strncmp(a->name, name, n) && sn_args_has_common(c, a))
+            return a;
     return NULL;
 }
 
 static const arg *find_short(const arg_command *c, char short_name) {
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && a->short_name && a->short_name == short_name) return a;
-    for (const arg *a = args_common(); a->name; a++)
-        if (a->short_name && a->short_name == short_name && args_has_common(c, a)) return a;
+    for (const arg *a = sn_args_common(); a->name; a++)
+        if (a->short_name && a->short_name == short_name && sn_args_has_common(c, a)) return a;
     return NULL;
 }
 
@@ -262,11 +263,11 @@ static int report_unknown(const arg_command *c, const char *word, const char *na
     int count = 1;
     for (const arg *a = c->table; a->name && count < 63; a++)
         if (!is_place(a)) names[count++] = a->name;
-    for (const arg *a = args_common(); a->name && count < 63; a++)
-        if (args_has_common(c, a)) names[count++] = a->name;
+    for (const arg *a = sn_args_common(); a->name && count < 63; a++)
+        if (sn_args_has_common(c, a)) names[count++] = a->name;
     snprintf(meant, sizeof meant, "%.*s", (int)(n < MAX_WORD ? n : MAX_WORD), name);
     const char *near = word[1] == '-' ? sn_nearest_name(meant, names) : NULL;
-    screen_error(c->name, "unknown option '%s'", word);
+    sn_screen_error(c->name, "unknown option '%s'", word);
     if (near) fprintf(stderr, "; did you mean --%s?", near);
     fputc('\n', stderr);
     return complain(c);
@@ -289,23 +290,24 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
     }
     if (!a) return report_unknown(c, word, name, n);
     if (a->kind == ARG_FLAG && value) {
-        screen_error(c->name, "--%s takes no value\n", a->name);
+        sn_screen_error(c->name, "--%s takes no value\n", a->name);
         return complain(c);
     }
     if (a->kind != ARG_FLAG && a->kind != ARG_OPTIONAL && !value) {
         if (*i + 1 >= argc) {
-            screen_error(c->name, "--%s needs a value: %s\n", a->name, a->value);
+            sn_screen_error(c->name, "--%s needs a value: %s\n", a->name, a->value);
             return complain(c);
         }
         value = argv[++*i];
     }
-    bool known = !args_is_common(a) && a - c->table < MAX_ROWS;
+    bool known = !sn_args_is_common(a) && a - c->table < MAX_ROWS;
     if (known && value && given[a - c->table] && a->kind != ARG_TEXTS) {
-        screen_error(c->name, "--%s is given twice, '%s' and '%s': it takes one value\n", a->name,
-                     given[a - c->table], value);
+        sn_screen_error(c->name, "--%s is given twice, '%s' and '%s': it takes one value\n",
+                        a->name, given[a - c->table], value);
         return complain(c);
     }
-    if (!set_value(c, a, value, args_is_common(a) ? (void *)screen() : out)) return complain(c);
+    if (!set_value(c, a, value, sn_args_is_common(a) ? (void *)sn_screen() : out))
+        return complain(c);
     if (known) given[a - c->table] = value ? value : "";
     return ARGS_RUN;
 }
@@ -313,17 +315,17 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
 static int finish_places(const arg_command *c, const arg *place) {
     for (; place->name; place++) {
         if (place->kind != ARG_PLACE) continue;
-        screen_error(c->name, "missing %s (%s)\n", place->name, place->help);
+        sn_screen_error(c->name, "missing %s (%s)\n", place->name, place->help);
         return complain(c);
     }
     return ARGS_RUN;
 }
 
-int args_parse(const arg_command *c, int argc, char **argv, void *out) {
+int sn_args_parse(const arg_command *c, int argc, char **argv, void *out) {
     bool options = true;
     const char *given[MAX_ROWS] = {NULL};
     const arg *place = c->table;
-    if (argc > 1 && !strcmp(argv[1], ARGS_COMPLETE)) return args_complete(c, argc - 2, argv + 2);
+    if (argc > 1 && !strcmp(argv[1], ARGS_COMPLETE)) return sn_args_complete(c, argc - 2, argv + 2);
     if (!set_defaults(c, out)) return EXIT_USAGE;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--"))
@@ -341,17 +343,17 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
         } else {
             while (place->name && !is_place(place)) place++;
             if (!place->name) {
-                screen_error(c->name, "unexpected argument '%s'\n", argv[i]);
+                sn_screen_error(c->name, "unexpected argument '%s'\n", argv[i]);
                 return complain(c);
             }
             *(const char **)slot_of(place++, out) = argv[i];
         }
     }
     int code = finish_places(c, place);
-    if (code == ARGS_RUN && !args_agree(c, given)) code = complain(c);
-    if (code == ARGS_RUN && screen()->quiet && screen()->verbose) {
-        screen_error(c->name, "--verbose contradicts --quiet\n");
+    if (code == ARGS_RUN && !sn_args_agree(c, given)) code = complain(c);
+    if (code == ARGS_RUN && sn_screen()->quiet && sn_screen()->verbose) {
+        sn_screen_error(c->name, "--verbose contradicts --quiet\n");
         code = complain(c);
     }
-    return code == ARGS_RUN && screen()->check_only ? EXIT_OK : code;
+    return code == ARGS_RUN && sn_screen()->check_only ? EXIT_OK : code;
 }

@@ -1,6 +1,6 @@
 /* args.h: describes a command line by a table with one row per option; parsing, defaults, ranges
  * and help follow from it. Used by every subcommand of `sinter` and by deployed programs. The options
- * that all commands share are rows of args_common; their values go to screen(). */
+ * that all commands share are rows of sn_args_common; their values go to sn_screen(). */
 #ifndef SN_ARGS_H
 #define SN_ARGS_H
 
@@ -72,29 +72,29 @@ enum {
 
 /* Options of every command: --json (where the command has keys for it), --quiet, --verbose, --color.
  * A command's own row with the same name, or letter, comes first. */
-const arg *args_common(void);
-bool args_has_common(const arg_command *c, const arg *a);
-bool args_is_common(const arg *a); /* is it a row of that table? */
-#define ARGS_CHECK "--check-line"  /* of the program: sets screen_options.check_only */
+const arg *sn_args_common(void);
+bool sn_args_has_common(const arg_command *c, const arg *a);
+bool sn_args_is_common(const arg *a); /* is it a row of that table? */
+#define ARGS_CHECK "--check-line"     /* of the program: sets screen_options.check_only */
 
 /* Fills `out` (defaults first) from argv[1 ..]. Options may be anywhere, as "--name VALUE",
  * "--name=VALUE", "-n VALUE" or "-nVALUE"; "--" ends them; --help and -h print the help. Returns
  * ARGS_RUN; otherwise prints the error (and the nearest name) on stderr and returns the exit
  * code. */
-int args_parse(const arg_command *c, int argc, char **argv, void *out);
+int sn_args_parse(const arg_command *c, int argc, char **argv, void *out);
 
 /* Prints what may stand in place of the last of n words after the command: candidates that begin
  * with it, one per line, with a tab and a description; ARGS_FILES: names of files. For shells;
- * args_parse calls it if argv[1] is ARGS_COMPLETE. Returns the exit code. */
+ * sn_args_parse calls it if argv[1] is ARGS_COMPLETE. Returns the exit code. */
 #define ARGS_COMPLETE "--complete"
 #define ARGS_FILES ":files"
-int args_complete(const arg_command *c, int n, char *const *word);
+int sn_args_complete(const arg_command *c, int n, char *const *word);
 
 /* Whether the options of a command line are compatible (args_conflicts.c); prints the conflict if
  * not. given[i]: the value of row i as typed, "" for a flag, NULL: not given. */
-bool args_agree(const arg_command *c, const char *const *given);
+bool sn_args_agree(const arg_command *c, const char *const *given);
 
 /* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
-char *text_read(const char *path, size_t *size, sn_error *err);
+char *sn_text_read(const char *path, size_t *size, sn_error *err);
 
 #endif

@@ -17,23 +17,23 @@ static const arg common[] = {
      "colours; default: on terminals, unless NO_COLOR is set"},
     {0}};
 
-const arg *args_common(void) {
+const arg *sn_args_common(void) {
     return common;
 }
 
-bool args_has_common(const arg_command *c, const arg *a) {
+bool sn_args_has_common(const arg_command *c, const arg *a) {
     for (const arg *own = c->table; own->name; own++)
         if (!strcmp(own->name, a->name)) return false;
     return strcmp(a->name, "json") != 0 || c->json;
 }
 
-bool args_is_common(const arg *a) {
+bool sn_args_is_common(const arg *a) {
     return a >= common && a < common + sizeof common / sizeof *common;
 }
 
 /* ---- files ---- */
 
-char *text_read(const char *path, size_t *size, sn_error *err) {
+char *sn_text_read(const char *path, size_t *size, sn_error *err) {
     if (!strcmp(path, "-")) return sn_stream_read(stdin, "standard input", size, err);
     FILE *f = fopen(path, "rb");
     if (!f) {

@@ -45,7 +45,7 @@ static const arg *awaits_among(const arg *a, const char *word) {
 /* The option that waits for a value after this word; NULL: none. */
 static const arg *awaits_value(const arg_command *c, const char *word) {
     const arg *own = awaits_among(c->table, word);
-    return own ? own : awaits_among(args_common(), word);
+    return own ? own : awaits_among(sn_args_common(), word);
 }
 
 /* The positional row that the next word fills; NULL: no more. */
@@ -59,7 +59,7 @@ static const arg *next_place(const arg_command *c, int n, char *const *word) {
     return NULL;
 }
 
-int args_complete(const arg_command *c, int n, char *const *word) {
+int sn_args_complete(const arg_command *c, int n, char *const *word) {
     const char *last = n > 0 ? word[n - 1] : "";
     const arg *option = n > 1 ? awaits_value(c, word[n - 2]) : NULL;
     if (option) {
@@ -74,8 +74,8 @@ int args_complete(const arg_command *c, int n, char *const *word) {
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && starts(a->name, last + (last[1] == '-' ? 2 : 1)))
             printf("--%s\t%s\n", a->name, a->help);
-    for (const arg *a = args_common(); a->name; a++)
-        if (args_has_common(c, a) && starts(a->name, last + (last[1] == '-' ? 2 : 1)))
+    for (const arg *a = sn_args_common(); a->name; a++)
+        if (sn_args_has_common(c, a) && starts(a->name, last + (last[1] == '-' ? 2 : 1)))
             printf("--%s\t%s\n", a->name, a->help);
     if (starts("--help", last)) puts("--help\tprint this help");
     return EXIT_OK;

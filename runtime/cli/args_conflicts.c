@@ -80,7 +80,7 @@ static void print_option(const char *name, const char *given) {
     fprintf(stderr, "--%s%s%s", name, *given ? " " : "", given);
 }
 
-bool args_agree(const arg_command *c, const char *const *given) {
+bool sn_args_agree(const arg_command *c, const char *const *given) {
     for (size_t i = 0; i < sizeof conflicts / sizeof *conflicts; i++) {
         const struct conflict *x = &conflicts[i];
         int a = row_of(c->table, x->a), b = row_of(c->table, x->b);
@@ -88,7 +88,7 @@ bool args_agree(const arg_command *c, const char *const *given) {
             continue;
         bool also = given[b] && (!x->b_value || is_one_of(given[b], x->b_value));
         if (also != (x->relation == EXCLUDES)) continue;
-        screen_error(c->name, "%s", "");
+        sn_screen_error(c->name, "%s", "");
         print_option(x->a, x->a_value ? given[a] : "");
         fputs(also ? " contradicts " : " has no effect without ", stderr);
         print_option(x->b, x->b_value ? given[b] : "");

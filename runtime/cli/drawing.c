@@ -50,7 +50,7 @@ static int file_of(const char *text, size_t size) {
     return -1;
 }
 
-bool drawing_named(const char *path, sn_error *err) {
+bool sn_drawing_named(const char *path, sn_error *err) {
     const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
     if (!name || !strchr(name, '.') || sn_ends_with(path, ".svg") || sn_ends_with(path, ".png"))
         return true;
@@ -58,9 +58,9 @@ bool drawing_named(const char *path, sn_error *err) {
                    path);
 }
 
-bool drawing_open(drawing *p, const char *path, sn_error *err) {
+bool sn_drawing_open(drawing *p, const char *path, sn_error *err) {
     *p = (drawing){.path = path};
-    if (!drawing_named(path, err) || !(p->file = sn_file_output(path, err))) return false;
+    if (!sn_drawing_named(path, err) || !(p->file = sn_file_output(path, err))) return false;
     p->f =
         sn_ends_with(path, ".png") ? open_memstream(&p->text, &p->size) : sn_file_stream(p->file);
     if (p->f) return true;
@@ -68,7 +68,7 @@ bool drawing_open(drawing *p, const char *path, sn_error *err) {
     return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
 }
 
-bool drawing_close(drawing *p, sn_error *err) {
+bool sn_drawing_close(drawing *p, sn_error *err) {
     FILE *out = sn_file_stream(p->file);
     if (p->f == out) return sn_file_commit(p->file, err);
     bool ok = fclose(p->f) == 0;
@@ -82,7 +82,7 @@ bool drawing_close(drawing *p, sn_error *err) {
     return false;
 }
 
-bool drawing_convert(const char *svg, const char *png, sn_error *err) {
+bool sn_drawing_convert(const char *svg, const char *png, sn_error *err) {
     int from = open(svg, O_RDONLY | O_CLOEXEC);
     if (from < 0) return sn_fail(err, SN_ERR_FILE, "%s: %s", svg, strerror(errno));
     sn_file *file = sn_file_create(png, err);

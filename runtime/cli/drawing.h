@@ -16,15 +16,15 @@ typedef struct drawing {
 } drawing;
 
 /* Begins the picture that replaces `path` ("-": standard output, an SVG). False: err. */
-bool drawing_open(drawing *p, const char *path, sn_error *err);
-/* Whether the name ends with .svg or .png, or has no such ending, or is NULL; drawing_open requires it,
+bool sn_drawing_open(drawing *p, const char *path, sn_error *err);
+/* Whether the name ends with .svg or .png, or has no such ending, or is NULL; sn_drawing_open requires it,
  * too. */
-bool drawing_named(const char *path, sn_error *err);
+bool sn_drawing_named(const char *path, sn_error *err);
 /* Ends it: converts it if it is a PNG, and puts the file in its place. False: err, and an earlier file is
  * unchanged. A PNG needs one of the converters: err names what to install. */
-bool drawing_close(drawing *p, sn_error *err);
+bool sn_drawing_close(drawing *p, sn_error *err);
 
 /* Makes a PNG of an SVG file. False: err. */
-bool drawing_convert(const char *svg, const char *png, sn_error *err);
+bool sn_drawing_convert(const char *svg, const char *png, sn_error *err);
 
 #endif

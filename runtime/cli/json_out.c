@@ -57,39 +57,39 @@ static void open_with(json_out *j, char opens, char closes) {
     j->first = true;
 }
 
-json_out json_begin(FILE *f) {
+json_out sn_json_begin(FILE *f) {
     json_out j = {.f = f};
     open_with(&j, '{', '}');
     return j;
 }
 
-void json_object(json_out *j, const char *key) {
+void sn_json_object(json_out *j, const char *key) {
     begin_value(j, key);
     open_with(j, '{', '}');
 }
 
-void json_list(json_out *j, const char *key) {
+void sn_json_list(json_out *j, const char *key) {
     begin_value(j, key);
     open_with(j, '[', ']');
 }
 
-void json_close(json_out *j) {
+void sn_json_close(json_out *j) {
     fputc(j->closes[--j->depth], j->f);
     j->first = false;
 }
 
-void json_end(json_out *j) {
-    while (j->depth > 0) json_close(j);
+void sn_json_end(json_out *j) {
+    while (j->depth > 0) sn_json_close(j);
     fputc('\n', j->f);
     fflush(j->f);
 }
 
-void json_bytes(json_out *j, const char *key, const char *s, size_t n) {
+void sn_json_bytes(json_out *j, const char *key, const char *s, size_t n) {
     begin_value(j, key);
     put_string(j->f, s, n);
 }
 
-void json_text(json_out *j, const char *key, const char *s) {
+void sn_json_text(json_out *j, const char *key, const char *s) {
     begin_value(j, key);
     if (s)
         put_string(j->f, s, strlen(s));
@@ -97,12 +97,12 @@ void json_text(json_out *j, const char *key, const char *s) {
         fputs("null", j->f);
 }
 
-void json_int(json_out *j, const char *key, int64_t v) {
+void sn_json_integer(json_out *j, const char *key, int64_t v) {
     begin_value(j, key);
     fprintf(j->f, "%lld", (long long)v);
 }
 
-void json_number(json_out *j, const char *key, double v) {
+void sn_json_number(json_out *j, const char *key, double v) {
     begin_value(j, key);
     if (isfinite(v))
         fprintf(j->f, "%.9g", v);
@@ -110,13 +110,13 @@ void json_number(json_out *j, const char *key, double v) {
         fputs("null", j->f);
 }
 
-void json_bool(json_out *j, const char *key, bool v) {
+void sn_json_bool(json_out *j, const char *key, bool v) {
     begin_value(j, key);
     fputs(v ? "true" : "false", j->f);
 }
 
-void json_ids(json_out *j, const char *key, const int32_t *ids, int64_t n) {
-    json_list(j, key);
-    for (int64_t i = 0; i < n; i++) json_int(j, NULL, ids[i]);
-    json_close(j);
+void sn_json_ids(json_out *j, const char *key, const int32_t *ids, int64_t n) {
+    sn_json_list(j, key);
+    for (int64_t i = 0; i < n; i++) sn_json_integer(j, NULL, ids[i]);
+    sn_json_close(j);
 }

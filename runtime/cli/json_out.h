@@ -15,17 +15,17 @@ typedef struct json_out {
     char closes[16];
 } json_out;
 
-json_out json_begin(FILE *f); /* begins an object */
-void json_end(json_out *j);   /* ends it and the line */
+json_out sn_json_begin(FILE *f); /* begins an object */
+void sn_json_end(json_out *j);   /* ends it and the line */
 /* key NULL: an element of a list. Nest at most 14 deep. */
-void json_object(json_out *j, const char *key);
-void json_list(json_out *j, const char *key);
-void json_close(json_out *j);                                /* ends the innermost object or list */
-void json_text(json_out *j, const char *key, const char *s); /* NULL: null */
-void json_bytes(json_out *j, const char *key, const char *s, size_t n);
-void json_int(json_out *j, const char *key, int64_t v);
-void json_number(json_out *j, const char *key, double v);
-void json_bool(json_out *j, const char *key, bool v);
-void json_ids(json_out *j, const char *key, const int32_t *ids, int64_t n);
+void sn_json_object(json_out *j, const char *key);
+void sn_json_list(json_out *j, const char *key);
+void sn_json_close(json_out *j); /* ends the innermost object or list */
+void sn_json_text(json_out *j, const char *key, const char *s); /* NULL: null */
+void sn_json_bytes(json_out *j, const char *key, const char *s, size_t n);
+void sn_json_integer(json_out *j, const char *key, int64_t v);
+void sn_json_number(json_out *j, const char *key, double v);
+void sn_json_bool(json_out *j, const char *key, bool v);
+void sn_json_ids(json_out *j, const char *key, const int32_t *ids, int64_t n);
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-screen_options *screen(void) {
+screen_options *sn_screen(void) {
     static screen_options chosen;
     return &chosen;
 }
@@ -20,12 +20,12 @@ screen_options *screen(void) {
 /* ---- colours ---- */
 
 static bool has_color(FILE *f) {
-    const char *when = screen()->color, *off = getenv("NO_COLOR"), *term = getenv("TERM");
+    const char *when = sn_screen()->color, *off = getenv("NO_COLOR"), *term = getenv("TERM");
     if (when && strcmp(when, "auto") != 0) return !strcmp(when, "always");
     return !(off && *off) && !(term && !strcmp(term, "dumb")) && isatty(fileno(f));
 }
 
-const char *screen_color(FILE *f, screen_style style) {
+const char *sn_screen_color(FILE *f, screen_style style) {
     static const char *const codes[] = {
         [STYLE_NONE] = "\033[0m",    [STYLE_ERROR] = "\033[1;31m", [STYLE_NOTE] = "\033[33m",
         [STYLE_HEADING] = "\033[1m", [STYLE_FASTER] = "\033[32m",  [STYLE_SLOWER] = "\033[31m"};
@@ -35,11 +35,11 @@ const char *screen_color(FILE *f, screen_style style) {
 /* ---- lines ---- */
 
 static void print_name(const char *name, screen_style style) {
-    fprintf(stderr, "%s%s:%s ", screen_color(stderr, style), name,
-            screen_color(stderr, STYLE_NONE));
+    fprintf(stderr, "%s%s:%s ", sn_screen_color(stderr, style), name,
+            sn_screen_color(stderr, STYLE_NONE));
 }
 
-void screen_error(const char *name, const char *fmt, ...) {
+void sn_screen_error(const char *name, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     print_name(name, STYLE_ERROR);
@@ -47,8 +47,8 @@ void screen_error(const char *name, const char *fmt, ...) {
     va_end(ap);
 }
 
-void screen_note(const char *name, const char *fmt, ...) {
-    if (screen()->quiet) return;
+void sn_screen_note(const char *name, const char *fmt, ...) {
+    if (sn_screen()->quiet) return;
     va_list ap;
     va_start(ap, fmt);
     fprintf(stderr, "%s: ", name);
@@ -58,8 +58,8 @@ void screen_note(const char *name, const char *fmt, ...) {
     va_end(ap);
 }
 
-void screen_say(const char *name, const char *fmt, ...) {
-    if (screen()->quiet) return;
+void sn_screen_say(const char *name, const char *fmt, ...) {
+    if (sn_screen()->quiet) return;
     va_list ap;
     va_start(ap, fmt);
     fprintf(stderr, "%s: ", name);
@@ -86,7 +86,7 @@ static int count_files(const char *path, double *bytes) {
     return n;
 }
 
-int64_t screen_wrote(const char *name, const char *path) {
+int64_t sn_screen_wrote(const char *name, const char *path) {
     static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
     struct stat st;
     if (!path || !strcmp(path, "-") || stat(path, &st)) return 0;
@@ -96,14 +96,14 @@ int64_t screen_wrote(const char *name, const char *path) {
     while (bytes >= 999.5 && unit < 4) bytes /= 1000, unit++;
     char files[32] = "";
     if (n >= 0) snprintf(files, sizeof files, "%d file%s, ", n, n == 1 ? "" : "s");
-    screen_say(name, "wrote %s (%s%.3g %s)", path, files, bytes, units[unit]);
+    sn_screen_say(name, "wrote %s (%s%.3g %s)", path, files, bytes, units[unit]);
     return all;
 }
 
 /* ---- progress ---- */
 
-bool screen_progress_due(screen_progress *p) {
-    const screen_options *o = screen();
+bool sn_screen_progress_due(screen_progress *p) {
+    const screen_options *o = sn_screen();
     bool terminal = isatty(STDERR_FILENO);
     double now = sn_clock();
     if (!p->begin) p->begin = p->shown = now;
@@ -122,8 +122,8 @@ static void show(screen_progress *p, const char *fmt, va_list ap) {
     fflush(stderr);
 }
 
-void screen_progress_show(screen_progress *p, const char *fmt, ...) {
-    if (!screen_progress_due(p)) return;
+void sn_screen_progress_show(screen_progress *p, const char *fmt, ...) {
+    if (!sn_screen_progress_due(p)) return;
     va_list ap;
     va_start(ap, fmt);
     show(p, fmt, ap);
@@ -142,19 +142,19 @@ static const char *duration(double s, char buf[32]) {
     return buf;
 }
 
-void screen_progress_of(screen_progress *p, const char *what, double done, double total) {
-    if (!screen_progress_due(p)) return;
+void sn_screen_progress_of(screen_progress *p, const char *what, double done, double total) {
+    if (!sn_screen_progress_due(p)) return;
     char left[64] = "", text[32];
     double passed = sn_clock() - p->begin;
     if (done > 0 && passed > 0.5)
         snprintf(left, sizeof left, ", %s left", duration(passed * (total - done) / done, text));
     if (total == 100)
-        screen_progress_show(p, "%s: %.0f %%%s", what, done, left);
+        sn_screen_progress_show(p, "%s: %.0f %%%s", what, done, left);
     else
-        screen_progress_show(p, "%s: %.0f of %.0f%s", what, done, total, left);
+        sn_screen_progress_show(p, "%s: %.0f of %.0f%s", what, done, total, left);
 }
 
-void screen_progress_end(screen_progress *p) {
+void sn_screen_progress_end(screen_progress *p) {
     if (p->any) fputs("\r\033[K", stderr);
     *p = (screen_progress){0};
 }
@@ -168,17 +168,17 @@ static void note_stop(int number) {
     stopped = 1;
 }
 
-void screen_catch_stop(void) {
+void sn_screen_catch_stop(void) {
     struct sigaction act = {.sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
 }
 
-bool screen_stopped(void) {
+bool sn_screen_stopped(void) {
     return stopped;
 }
 
-bool screen_interrupted(sn_error *err, const char *fmt, ...) {
+bool sn_screen_interrupted(sn_error *err, const char *fmt, ...) {
     int n = snprintf(err->message, sizeof err->message, "interrupted: ");
     va_list ap;
     va_start(ap, fmt);

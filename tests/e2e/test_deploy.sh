@@ -145,6 +145,8 @@ program() {
         /*) ldd exe/story | grep libgomp && fail "libgomp.a is not in the program" ;;
         esac
     fi
+    given=$(nm -g --defined-only exe/story.o | awk '{print $3}' | grep -vE '^(story_.*|sn_deployed_artefact)$' | tr '\n' ' ')
+    same "names of a program's object without the prefix" "$given" ""
     mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
     same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"
     "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>out || fail "import"
@@ -560,6 +562,7 @@ wine_run() {
     same "threads of Win32" "$(greedy wine threads.exe windows/story.weights | tr -d '\r')" "$want"
     says "GetLastError says why" wine lib.exe none 3 1
     wine_program
+    . "$source/tests/e2e/artefact/wine_encoders.sh"
 }
 
 # The program for Windows, beside the same one for Linux.

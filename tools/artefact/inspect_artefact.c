@@ -45,28 +45,28 @@ static void print_entry(const char *manifest, const sn_manifest_entry *e) {
 static void json_about(json_out *j, const char *manifest, const char *entry, const char *name) {
     int n;
     const char *text = sn_manifest_about(manifest, entry, name, &n);
-    if (text) json_bytes(j, "about", text, (size_t)n);
+    if (text) sn_json_bytes(j, "about", text, (size_t)n);
 }
 
 static void json_tensors(json_out *j, const char *manifest, const sn_manifest_entry *e,
                          bool outputs) {
-    json_list(j, outputs ? "outputs" : "inputs");
+    sn_json_list(j, outputs ? "outputs" : "inputs");
     for (int i = 0; i < e->n_tensor; i++) {
         const sn_manifest_tensor *t = &e->tensor[i];
         if (t->is_output != outputs) continue;
-        json_object(j, NULL);
-        json_text(j, "name", t->name);
-        json_text(j, "type", sn_dtype_name(t->dtype));
-        json_text(j, "shape", t->shape);
+        sn_json_object(j, NULL);
+        sn_json_text(j, "name", t->name);
+        sn_json_text(j, "type", sn_dtype_name(t->dtype));
+        sn_json_text(j, "shape", t->shape);
         json_about(j, manifest, e->name, t->name);
-        json_close(j);
+        sn_json_close(j);
     }
-    json_close(j);
+    sn_json_close(j);
 }
 
 /* Sizes have the same bounds in all entries. */
 static void json_sizes(json_out *j, const sn_manifest *m) {
-    json_list(j, "sizes");
+    sn_json_list(j, "sizes");
     for (int i = 0; i < m->n_entry; i++)
         for (int d = 0; d < m->entry[i].n_dim; d++) {
             bool seen = false;
@@ -74,13 +74,13 @@ static void json_sizes(json_out *j, const sn_manifest *m) {
                 for (int x = 0; x < m->entry[k].n_dim; x++)
                     seen |= !strcmp(m->entry[k].dim[x].name, m->entry[i].dim[d].name);
             if (seen) continue;
-            json_object(j, NULL);
-            json_text(j, "name", m->entry[i].dim[d].name);
-            json_int(j, "min", m->entry[i].dim[d].lo);
-            json_int(j, "max", m->entry[i].dim[d].hi);
-            json_close(j);
+            sn_json_object(j, NULL);
+            sn_json_text(j, "name", m->entry[i].dim[d].name);
+            sn_json_integer(j, "min", m->entry[i].dim[d].lo);
+            sn_json_integer(j, "max", m->entry[i].dim[d].hi);
+            sn_json_close(j);
         }
-    json_close(j);
+    sn_json_close(j);
 }
 
 /* ---- code, function by function ---- */
@@ -119,55 +119,55 @@ static function *list_functions(const sn_mapping *map, size_t *n) {
 static void json_functions(json_out *j, const sn_mapping *map) {
     size_t n;
     function *list = list_functions(map, &n);
-    json_list(j, "functions");
+    sn_json_list(j, "functions");
     for (size_t i = 0; i < n; i++) {
-        json_object(j, NULL);
-        json_text(j, "name", list[i].name);
-        json_int(j, "bytes", (int64_t)list[i].bytes);
-        json_close(j);
+        sn_json_object(j, NULL);
+        sn_json_text(j, "name", list[i].name);
+        sn_json_integer(j, "bytes", (int64_t)list[i].bytes);
+        sn_json_close(j);
     }
-    json_close(j);
+    sn_json_close(j);
     free(list);
 }
 
 static void print_json(const sn_mapping *map, const char *text, const sn_manifest *m) {
     char layout[20];
-    json_out j = json_begin(stdout);
-    json_text(&j, "name", m->name);
-    json_text(&j, "version", m->version);
-    json_text(&j, "threads", m->threads);
-    json_int(&j, "weight_bytes", m->weight_bytes);
-    json_int(&j, "state_bytes", m->state_bytes);
+    json_out j = sn_json_begin(stdout);
+    sn_json_text(&j, "name", m->name);
+    sn_json_text(&j, "version", m->version);
+    sn_json_text(&j, "threads", m->threads);
+    sn_json_integer(&j, "weight_bytes", m->weight_bytes);
+    sn_json_integer(&j, "state_bytes", m->state_bytes);
     snprintf(layout, sizeof layout, "%016" PRIx64, m->hash);
-    json_text(&j, "layout", layout);
-    json_bool(&j, "embedded", m->embedded);
-    json_list(&j, "targets");
+    sn_json_text(&j, "layout", layout);
+    sn_json_bool(&j, "embedded", m->embedded);
+    sn_json_list(&j, "targets");
     for (int i = 0; i < m->n_target; i++) {
-        json_object(&j, NULL);
-        json_text(&j, "name", m->target[i].name);
-        json_text(&j, "triple", m->target[i].triple);
-        if (m->target[i].code_bytes) json_int(&j, "code_bytes", m->target[i].code_bytes);
-        json_text(&j, "needs", m->target[i].needs);
-        json_close(&j);
+        sn_json_object(&j, NULL);
+        sn_json_text(&j, "name", m->target[i].name);
+        sn_json_text(&j, "triple", m->target[i].triple);
+        if (m->target[i].code_bytes) sn_json_integer(&j, "code_bytes", m->target[i].code_bytes);
+        sn_json_text(&j, "needs", m->target[i].needs);
+        sn_json_close(&j);
     }
-    json_close(&j);
-    json_list(&j, "entries");
+    sn_json_close(&j);
+    sn_json_list(&j, "entries");
     for (int i = 0; i < m->n_entry; i++) {
-        json_object(&j, NULL);
-        json_text(&j, "name", m->entry[i].name);
-        json_bool(&j, "state", m->entry[i].has_state);
+        sn_json_object(&j, NULL);
+        sn_json_text(&j, "name", m->entry[i].name);
+        sn_json_bool(&j, "state", m->entry[i].has_state);
         json_tensors(&j, text, &m->entry[i], false);
         json_tensors(&j, text, &m->entry[i], true);
-        json_close(&j);
+        sn_json_close(&j);
     }
-    json_close(&j);
+    sn_json_close(&j);
     json_sizes(&j, m);
     json_functions(&j, map);
-    json_end(&j);
+    sn_json_end(&j);
 }
 
 static void print_manifest(const sn_mapping *map, const char *text, const sn_manifest *m) {
-    if (screen()->json) {
+    if (sn_screen()->json) {
         print_json(map, text, m);
         return;
     }
@@ -194,15 +194,15 @@ static bool print_weights(const sn_mapping *map) {
         return false;
     h.name[sizeof h.name - 1] = 0;
     sn_mask_controls(h.name, "");
-    if (screen()->json) {
+    if (sn_screen()->json) {
         char layout[20];
-        json_out j = json_begin(stdout);
-        json_text(&j, "name", h.name);
-        json_int(&j, "weight_bytes", (int64_t)h.bytes);
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "name", h.name);
+        sn_json_integer(&j, "weight_bytes", (int64_t)h.bytes);
         snprintf(layout, sizeof layout, "%016" PRIx64, h.hash);
-        json_text(&j, "layout", layout);
-        json_bool(&j, "checksum", sn_aot_is_whole(map->data, map->size));
-        json_end(&j);
+        sn_json_text(&j, "layout", layout);
+        sn_json_bool(&j, "checksum", sn_aot_is_whole(map->data, map->size));
+        sn_json_end(&j);
         return true;
     }
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
@@ -242,7 +242,7 @@ static bool print_all(const sn_mapping *map, bool *found, sn_error *err) {
         if (!memchr(text, 0, room)) break; /* not one of Sinter's: these end with a terminator */
         ok = sn_manifest_parse(text, room, m, err);
         if (ok) print_manifest(map, text, m);
-        if (ok && !screen()->json) print_functions(map);
+        if (ok && !sn_screen()->json) print_functions(map);
         *found |= ok;
     }
     free(m);

@@ -232,7 +232,7 @@ static void find_terms(bill *b) {
 /* ---- the document ---- */
 
 static void text_or_none(json_out *j, const char *key, const char *s) {
-    json_text(j, key, s && *s ? s : "NOASSERTION");
+    sn_json_text(j, key, s && *s ? s : "NOASSERTION");
 }
 
 /* id: without "SPDXRef-". hash NULL: none. */
@@ -240,25 +240,25 @@ static void put_package(json_out *j, const char *id, const char *name, const cha
                         const char *license, const char *hash, const char *comment) {
     char full[80];
     snprintf(full, sizeof full, "SPDXRef-%s", id);
-    json_object(j, NULL);
-    json_text(j, "SPDXID", full);
-    json_text(j, "name", name);
-    if (version) json_text(j, "versionInfo", version);
-    json_text(j, "downloadLocation", "NOASSERTION");
-    json_bool(j, "filesAnalyzed", false);
-    json_text(j, "licenseConcluded", "NOASSERTION");
+    sn_json_object(j, NULL);
+    sn_json_text(j, "SPDXID", full);
+    sn_json_text(j, "name", name);
+    if (version) sn_json_text(j, "versionInfo", version);
+    sn_json_text(j, "downloadLocation", "NOASSERTION");
+    sn_json_bool(j, "filesAnalyzed", false);
+    sn_json_text(j, "licenseConcluded", "NOASSERTION");
     text_or_none(j, "licenseDeclared", license);
-    json_text(j, "copyrightText", "NOASSERTION");
-    if (comment && *comment) json_text(j, "comment", comment);
+    sn_json_text(j, "copyrightText", "NOASSERTION");
+    if (comment && *comment) sn_json_text(j, "comment", comment);
     if (hash) {
-        json_list(j, "checksums");
-        json_object(j, NULL);
-        json_text(j, "algorithm", "SHA256");
-        json_text(j, "checksumValue", hash);
-        json_close(j);
-        json_close(j);
+        sn_json_list(j, "checksums");
+        sn_json_object(j, NULL);
+        sn_json_text(j, "algorithm", "SHA256");
+        sn_json_text(j, "checksumValue", hash);
+        sn_json_close(j);
+        sn_json_close(j);
     }
-    json_close(j);
+    sn_json_close(j);
 }
 
 static const struct {
@@ -287,7 +287,7 @@ static void put_packages(const bill *b, json_out *j, const char *license) {
     char hash[65], id[32], version[32] = "";
     const char *made_by = sn_codegen_version(), *llvm = strstr(made_by, "llvm-");
     if (llvm) snprintf(version, sizeof version, "%.*s", (int)strcspn(llvm + 5, " "), llvm + 5);
-    json_list(j, "packages");
+    sn_json_list(j, "packages");
     hash_all(b, true, hash);
     put_package(j, "Artefact", b->r->name, NULL, NULL, hash, b->r->options);
     hash_all(b, false, hash);
@@ -305,23 +305,23 @@ static void put_packages(const bill *b, json_out *j, const char *license) {
         if (has_part(b, i))
             put_package(j, parts[i].id, parts[i].name, parts[i].part ? NULL : version,
                         parts[i].license, NULL, parts[i].comment);
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void relate(json_out *j, const char *from, const char *how, const char *to) {
     char id[80];
-    json_object(j, NULL);
+    sn_json_object(j, NULL);
     snprintf(id, sizeof id, "SPDXRef-%s", from);
-    json_text(j, "spdxElementId", id);
-    json_text(j, "relationshipType", how);
+    sn_json_text(j, "spdxElementId", id);
+    sn_json_text(j, "relationshipType", how);
     snprintf(id, sizeof id, "SPDXRef-%s", to);
-    json_text(j, "relatedSpdxElement", id);
-    json_close(j);
+    sn_json_text(j, "relatedSpdxElement", id);
+    sn_json_close(j);
 }
 
 static void put_relations(const bill *b, json_out *j) {
     char id[32];
-    json_list(j, "relationships");
+    sn_json_list(j, "relationships");
     relate(j, "DOCUMENT", "DESCRIBES", "Artefact");
     relate(j, "Artefact", "GENERATED_FROM", "Model");
     for (size_t i = 0; i < b->n; i++) {
@@ -336,7 +336,7 @@ static void put_relations(const bill *b, json_out *j) {
             relate(j, tool ? parts[i].id : "Artefact", parts[i].relation,
                    tool ? "Artefact" : parts[i].id);
     }
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void put_creation(json_out *j) {
@@ -346,12 +346,12 @@ static void put_creation(json_out *j) {
     char date[40] = "1970-01-01T00:00:00Z", tool[64];
     if (gmtime_r(&t, &tm)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &tm);
     snprintf(tool, sizeof tool, "Tool: sinter-%s", sn_version());
-    json_object(j, "creationInfo");
-    json_text(j, "created", date);
-    json_list(j, "creators");
-    json_text(j, NULL, tool);
-    json_close(j);
-    json_close(j);
+    sn_json_object(j, "creationInfo");
+    sn_json_text(j, "created", date);
+    sn_json_list(j, "creators");
+    sn_json_text(j, NULL, tool);
+    sn_json_close(j);
+    sn_json_close(j);
 }
 
 static void put_document(const bill *b, FILE *f) {
@@ -360,25 +360,25 @@ static void put_document(const bill *b, FILE *f) {
     hash_all(b, true, all);
     snprintf(name, sizeof name, "%.200s", b->r->name);
     snprintf(space, sizeof space, "https://spdx.org/spdxdocs/%s-%s", name, all);
-    json_out j = json_begin(f);
-    json_text(&j, "spdxVersion", "SPDX-2.3");
-    json_text(&j, "dataLicense", "CC0-1.0");
-    json_text(&j, "SPDXID", "SPDXRef-DOCUMENT");
-    json_text(&j, "name", name);
-    json_text(&j, "documentNamespace", space);
+    json_out j = sn_json_begin(f);
+    sn_json_text(&j, "spdxVersion", "SPDX-2.3");
+    sn_json_text(&j, "dataLicense", "CC0-1.0");
+    sn_json_text(&j, "SPDXID", "SPDXRef-DOCUMENT");
+    sn_json_text(&j, "name", name);
+    sn_json_text(&j, "documentNamespace", space);
     put_creation(&j);
     put_packages(b, &j, license);
     put_relations(b, &j);
     if (!strncmp(license, REFERENCE, sizeof REFERENCE - 1)) {
-        json_list(&j, "hasExtractedLicensingInfos");
-        json_object(&j, NULL);
-        json_text(&j, "licenseId", license);
-        json_text(&j, "name", b->license);
-        json_text(&j, "extractedText", b->text ? b->text : b->license);
-        json_close(&j);
-        json_close(&j);
+        sn_json_list(&j, "hasExtractedLicensingInfos");
+        sn_json_object(&j, NULL);
+        sn_json_text(&j, "licenseId", license);
+        sn_json_text(&j, "name", b->license);
+        sn_json_text(&j, "extractedText", b->text ? b->text : b->license);
+        sn_json_close(&j);
+        sn_json_close(&j);
     }
-    json_end(&j);
+    sn_json_end(&j);
 }
 
 static bool write_document(const bill *b) {

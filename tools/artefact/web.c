@@ -63,97 +63,97 @@ static bool read_weights(web *w) {
 
 /* "[B,2*T]" as a list of texts. */
 static void print_shape(json_out *j, const char *shape) {
-    json_list(j, "shape");
+    sn_json_list(j, "shape");
     for (const char *s = shape + 1; *s && *s != ']';) {
         size_t n = strcspn(s, ",]");
-        json_bytes(j, NULL, s, n);
+        sn_json_bytes(j, NULL, s, n);
         s += n + (s[n] == ',');
     }
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void print_tensors(json_out *j, const sn_manifest_entry *e, bool outputs) {
-    json_list(j, outputs ? "outputs" : "inputs");
+    sn_json_list(j, outputs ? "outputs" : "inputs");
     for (int i = 0; i < e->n_tensor; i++) {
         if (e->tensor[i].is_output != outputs) continue;
-        json_object(j, NULL);
-        json_text(j, "name", e->tensor[i].name);
-        json_text(j, "type", sn_dtype_name(e->tensor[i].dtype));
+        sn_json_object(j, NULL);
+        sn_json_text(j, "name", e->tensor[i].name);
+        sn_json_text(j, "type", sn_dtype_name(e->tensor[i].dtype));
         print_shape(j, e->tensor[i].shape);
-        json_close(j);
+        sn_json_close(j);
     }
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void print_entry(json_out *j, const sn_manifest_entry *e) {
-    json_object(j, NULL);
-    json_text(j, "name", e->name);
-    json_bool(j, "state", e->has_state);
-    json_list(j, "dims");
+    sn_json_object(j, NULL);
+    sn_json_text(j, "name", e->name);
+    sn_json_bool(j, "state", e->has_state);
+    sn_json_list(j, "dims");
     for (int i = 0; i < e->n_dim; i++) {
-        json_object(j, NULL);
-        json_text(j, "name", e->dim[i].name);
-        json_int(j, "min", e->dim[i].lo);
-        json_int(j, "max", e->dim[i].hi);
-        json_close(j);
+        sn_json_object(j, NULL);
+        sn_json_text(j, "name", e->dim[i].name);
+        sn_json_integer(j, "min", e->dim[i].lo);
+        sn_json_integer(j, "max", e->dim[i].hi);
+        sn_json_close(j);
     }
-    json_close(j);
+    sn_json_close(j);
     print_tensors(j, e, false);
     print_tensors(j, e, true);
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void print_channels(json_out *j, const char *key, const double *value, int64_t n) {
-    json_list(j, key);
-    for (int64_t i = 0; i < n; i++) json_number(j, NULL, value[i]);
-    json_close(j);
+    sn_json_list(j, key);
+    for (int64_t i = 0; i < n; i++) sn_json_number(j, NULL, value[i]);
+    sn_json_close(j);
 }
 
 static void print_pixels(json_out *j, const sn_emit_pixels *p) {
     if (!p) {
-        json_text(j, "pixels", NULL);
+        sn_json_text(j, "pixels", NULL);
         return;
     }
-    json_object(j, "pixels");
-    json_int(j, "side", p->side);
-    json_int(j, "channels", p->channels);
-    json_number(j, "scale", p->factor);
+    sn_json_object(j, "pixels");
+    sn_json_integer(j, "side", p->side);
+    sn_json_integer(j, "channels", p->channels);
+    sn_json_number(j, "scale", p->factor);
     print_channels(j, "mean", p->mean, p->channels);
     print_channels(j, "std", p->std, p->channels);
-    json_close(j);
+    sn_json_close(j);
 }
 
 static void print_tokens(json_out *j, const web *w) {
     const sn_emit_options *o = w->o;
-    json_bool(j, "tokenizer", w->r->tokenizer);
-    json_int(j, "vocab", o->vocab);
-    json_int(j, "context", o->context);
-    json_int(j, "bos", o->bos);
-    json_bool(j, "noBos", o->no_bos);
-    json_ids(j, "eos", o->eos, o->n_eos);
-    json_list(j, "labels");
-    for (int i = 0; i < o->n_label; i++) json_text(j, NULL, o->label[i]);
-    json_close(j);
+    sn_json_bool(j, "tokenizer", w->r->tokenizer);
+    sn_json_integer(j, "vocab", o->vocab);
+    sn_json_integer(j, "context", o->context);
+    sn_json_integer(j, "bos", o->bos);
+    sn_json_bool(j, "noBos", o->no_bos);
+    sn_json_ids(j, "eos", o->eos, o->n_eos);
+    sn_json_list(j, "labels");
+    for (int i = 0; i < o->n_label; i++) sn_json_text(j, NULL, o->label[i]);
+    sn_json_close(j);
 }
 
 static void print_artefact(const web *w, FILE *f) {
     const sn_manifest *m = &w->manifest;
     char sum[20];
     snprintf(sum, sizeof sum, "%016" PRIx64, w->weights.checksum);
-    json_out j = json_begin(f);
-    json_text(&j, "name", m->name);
-    json_text(&j, "version", m->version);
-    json_text(&j, "target", m->target[0].name);
-    json_int(&j, "weightBytes", m->weight_bytes);
-    json_int(&j, "stateBytes", m->state_bytes);
-    json_text(&j, "checksum", sum);
-    json_int(&j, "checksumAt", (int64_t)offsetof(sn_aot_header, checksum));
+    json_out j = sn_json_begin(f);
+    sn_json_text(&j, "name", m->name);
+    sn_json_text(&j, "version", m->version);
+    sn_json_text(&j, "target", m->target[0].name);
+    sn_json_integer(&j, "weightBytes", m->weight_bytes);
+    sn_json_integer(&j, "stateBytes", m->state_bytes);
+    sn_json_text(&j, "checksum", sum);
+    sn_json_integer(&j, "checksumAt", (int64_t)offsetof(sn_aot_header, checksum));
     print_tokens(&j, w);
     print_pixels(&j, w->o->pixels);
-    json_list(&j, "entries");
+    sn_json_list(&j, "entries");
     for (int i = 0; i < m->n_entry; i++) print_entry(&j, &m->entry[i]);
-    json_close(&j);
-    json_end(&j);
+    sn_json_close(&j);
+    sn_json_end(&j);
 }
 
 /* ---- files ---- */

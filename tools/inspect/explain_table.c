@@ -91,8 +91,8 @@ static void print_head(FILE *f, const explain_entry *e, widths w) {
     int barriers = 0;
     for (int i = 0; i < e->n; i++) barriers += e->call[i].barrier;
     fprintf(f, "%sentry %s%s: %d kernel calls, %d barriers; %sFLOP, %sB read and written",
-            screen_color(f, STYLE_HEADING), e->name, screen_color(f, STYLE_NONE), e->n, barriers,
-            scaled(e->flops, flops), scaled(e->bytes, bytes));
+            sn_screen_color(f, STYLE_HEADING), e->name, sn_screen_color(f, STYLE_NONE), e->n,
+            barriers, scaled(e->flops, flops), scaled(e->bytes, bytes));
     fprintf(f, " (%s)\n", e->sizes);
     fprintf(f, "%5s  %-*s  %-*s  %-*s %7s", "call", w.family, "kernel", w.name, "where", w.result,
             "result", "share");

@@ -86,8 +86,8 @@ static void print_calls(FILE *f, const char *what, const query *q, const int *li
 static void print_one(FILE *f, const query *q, const sn_stored *t) {
     char bytes[32];
     const char *name = *t->name ? t->name : t->n_writes ? q->e->call[t->writes[0]].name : "";
-    fprintf(f, "%s%s%s%s%s, %s, %s (entry %s, %s)\n", screen_color(f, STYLE_HEADING), name,
-            *name ? ": " : "", t->what, screen_color(f, STYLE_NONE), t->type,
+    fprintf(f, "%s%s%s%s%s, %s, %s (entry %s, %s)\n", sn_screen_color(f, STYLE_HEADING), name,
+            *name ? ": " : "", t->what, sn_screen_color(f, STYLE_NONE), t->type,
             bytes_text(t->bytes, bytes), q->e->name, q->e->sizes);
     print_calls(f, "written by", q, t->writes, t->n_writes);
     print_calls(f, "read by", q, t->reads, t->n_reads);

@@ -21,17 +21,17 @@ void inspect_summarise(const char *name, sn_dtype t, int rank, const int64_t *sh
     if (nan) sum = square = lo = hi = NAN; /* without a sign, which printf would show */
     double n = (double)count, mean = sum / n, variance = square / n - mean * mean,
            deviation = nan ? NAN : sqrt(fmax(variance, 0));
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "name", name);
-        json_list(&j, "shape");
-        for (int i = 0; i < rank; i++) json_int(&j, NULL, shape[i]);
-        json_close(&j);
-        json_number(&j, "mean", mean);
-        json_number(&j, "deviation", deviation);
-        json_number(&j, "min", lo);
-        json_number(&j, "max", hi);
-        json_end(&j);
+    if (sn_screen()->json) {
+        json_out j = sn_json_begin(stdout);
+        sn_json_text(&j, "name", name);
+        sn_json_list(&j, "shape");
+        for (int i = 0; i < rank; i++) sn_json_integer(&j, NULL, shape[i]);
+        sn_json_close(&j);
+        sn_json_number(&j, "mean", mean);
+        sn_json_number(&j, "deviation", deviation);
+        sn_json_number(&j, "min", lo);
+        sn_json_number(&j, "max", hi);
+        sn_json_end(&j);
         return;
     }
     printf("%s [", name);

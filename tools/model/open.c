@@ -11,7 +11,7 @@ const open_hooks *cmd_hooks;
 /* Progress of tuning: a line per choice; an empty line ends it. */
 static void show_tuning(void *ctx, const char *line) {
     (void)ctx;
-    if (screen()->quiet) return;
+    if (sn_screen()->quiet) return;
     bool terminal = isatty(STDERR_FILENO);
     if (terminal)
         fprintf(stderr, "\r\033[K%s", line);
@@ -23,8 +23,8 @@ static void show_tuning(void *ctx, const char *line) {
 void cmd_advance(void *ctx, const char *what, double done) {
     static screen_progress p;
     (void)ctx;
-    if (done <= 0 || done >= 1) screen_progress_end(&p);
-    if (done < 1) screen_progress_of(&p, what, 100 * done, 100);
+    if (done <= 0 || done >= 1) sn_screen_progress_end(&p);
+    if (done < 1) sn_screen_progress_of(&p, what, 100 * done, 100);
 }
 
 void cmd_note_threads(int64_t n) {
@@ -32,8 +32,8 @@ void cmd_note_threads(int64_t n) {
     cpu_set_t set;
     if (warned || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
     warned = true;
-    screen_note("sinter", "%lld threads share %d CPUs; using fewer is usually faster (-t)",
-                (long long)n, CPU_COUNT(&set));
+    sn_screen_note("sinter", "%lld threads share %d CPUs; using fewer is usually faster (-t)",
+                   (long long)n, CPU_COUNT(&set));
 }
 
 const char *cmd_compute(const char *option) {
@@ -43,7 +43,7 @@ const char *cmd_compute(const char *option) {
 bool cmd_choose_compute(const char *name, sn_options *o, const char *target, sn_error *err) {
     char note[200];
     if (!sn_choose_compute(o, target, note, sizeof note, err)) return false;
-    if (*note) screen_note(name, "%s", note);
+    if (*note) sn_screen_note(name, "%s", note);
     return true;
 }
 
@@ -76,8 +76,8 @@ sn_options cmd_options(const cmd_compile *c) {
 static void note_unknown_keys(const char *name, const open_model *m) {
     const char *key;
     for (int i = 0; !*m->code.name && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
-        screen_note(name, "%s: \"%s\" has no effect on %s models: is it misspelt?",
-                    sn_config_name(m->config), key, m->model.type);
+        sn_screen_note(name, "%s: \"%s\" has no effect on %s models: is it misspelt?",
+                       sn_config_name(m->config), key, m->model.type);
 }
 
 open_model *cmd_open_model(const char *name, const cmd_model *model, open_options o,
@@ -100,12 +100,12 @@ open_model *cmd_open_model(const char *name, const cmd_model *model, open_option
     if (!m) return NULL;
     note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
-    if (note) screen_note(name, "%s", note);
-    if (*m->storage_note) screen_note(name, "%s", m->storage_note);
-    if (*m->compute_note) screen_note(name, "%s", m->compute_note);
+    if (note) sn_screen_note(name, "%s", note);
+    if (*m->storage_note) sn_screen_note(name, "%s", m->storage_note);
+    if (*m->compute_note) sn_screen_note(name, "%s", m->compute_note);
     if (m->n_random)
-        screen_note(name, "the weights are random%s",
-                    model->preset ? ": a preset has no weights"
-                                  : "; load trained ones with --checkpoint PATH");
+        sn_screen_note(name, "the weights are random%s",
+                       model->preset ? ": a preset has no weights"
+                                     : "; load trained ones with --checkpoint PATH");
     return m;
 }

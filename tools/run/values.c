@@ -160,8 +160,8 @@ bool run_given_used(const run_given *g, sn_module *m, const char *model, const c
             return sn_fail(err, SN_ERR_USAGE,
                            "nothing reads the input '%s' here; entry '%s' does: --entry %s",
                            v->name, reader->name, reader->name);
-        screen_note(command, "'%s' of the archive is not read: only entry '%s' does", v->name,
-                    reader->name);
+        sn_screen_note(command, "'%s' of the archive is not read: only entry '%s' does", v->name,
+                       reader->name);
     }
     return true;
 }
