@@ -144,7 +144,8 @@ static bool check_program(const open_model *m, sn_error *err) {
                        "--exe: programs read text, but %s models take %s; link NAME.o with "
                        "your own main",
                        m->model.type, m->model.mel ? "sound" : "images");
-    bool any = m->io->labels && sn_entry_get(m->model.module, "forward");
+    const sn_entry *forward = sn_entry_get(m->model.module, "forward");
+    bool any = forward && forward->output[forward->n_output - 1].node->rank == 2; /* of classes */
     for (size_t i = 0; i < sizeof called / sizeof *called; i++)
         any |= sn_entry_get(m->model.module, called[i]) != NULL;
     return any || sn_fail(err, SN_ERR_USAGE,
