@@ -22,6 +22,16 @@ typedef struct sn_mapping {
  * do not write into them. Release with sn_file_unmap. */
 bool sn_file_map(const char *path, sn_mapping *out, sn_error *err);
 void sn_file_unmap(sn_mapping *m);
+/* A file that is a part of the program: its data, and its path behind SN_INSIDE. */
+typedef struct sn_file_inside {
+    const char *path;
+    const unsigned char *data;
+    uint64_t size;
+} sn_file_inside;
+#define SN_INSIDE "program:"
+/* From now on sn_file_map and sn_file_exists find the files of this list, which ends with a path that is NULL and
+ * must stay. To be called before other threads begin. */
+void sn_file_take_inside(const sn_file_inside *list);
 /* Removes the pages of these bytes, as far as they lie in m, from the process's memory; later reads
  * fetch them from the page cache. */
 void sn_file_release(const sn_mapping *m, const void *data, size_t bytes);

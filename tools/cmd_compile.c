@@ -3,8 +3,10 @@
 #include "tools/cmd.h"
 #include "codegen/emit/target.h"
 #include "driver/entries.h"
+#include "driver/temporary.h"
 #include "runtime/file.h"
 #include "runtime/str.h"
+#include "tools/artefact/inside.h"
 #include "tools/artefact/link.h"
 #include "tools/artefact/spdx.h"
 #include "tools/artefact/web.h"
@@ -73,7 +75,8 @@ static const arg table[] = {
      "decoders: number of sequences at once, each with its own caches and length"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
-     "embed the weights in the object instead of writing NAME.weights"},
+     "embed the weights in the object instead of writing NAME.weights, and the tokenizer in the "
+     "program of --exe"},
     {"spdx", 0, ARG_FLAG, AT(spdx), NULL, NULL, 0, 0,
      "also write NAME.spdx.json, a bill of materials: hashes of the files of model and artefact, "
      "licence of the weights, tools, libraries"},
@@ -246,6 +249,21 @@ static link_request request(const options *o, cmd_artefact *a, const char *name)
                           .static_gomp = &a->static_gomp};
 }
 
+/* Links a program that has its tokenizer in it. */
+static bool link_whole(const options *o, const open_model *m, const link_request *r,
+                       sn_error *err) {
+    temporary t;
+    if (!temporary_make(&t, err)) return false;
+    inside s = {.dir = t.path, .name = r->name, .windows = o->first.system == SN_WINDOWS};
+    link_request with = *r;
+    bool ok = cmd_models->save(m, t.path, r->name, true, err) && inside_write(&s, err);
+    with.inside = s.text;
+    ok = ok && link_program(&with, err);
+    inside_remove(&s);
+    temporary_remove(&t);
+    return ok;
+}
+
 /* m: NULL for a training step. */
 static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
                        const sn_emit_options *eo, sn_error *err) {
@@ -253,8 +271,9 @@ static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
     if (is_wasm(o)) return make_web(o, m, a, eo, err);
     const link_request r = request(o, a, name);
     if (o->shared && !link_shared(&r, err)) return false;
-    return !o->exe ||
-           ((!cmd_models || cmd_models->save(m, o->dir, name, true, err)) && link_program(&r, err));
+    if (!o->exe) return true;
+    if (cmd_models && o->embed && a->tokenizer) return link_whole(o, m, &r, err);
+    return (!cmd_models || cmd_models->save(m, o->dir, name, true, err)) && link_program(&r, err);
 }
 
 static sn_emit_options emit_options(const options *o, const char *name) {
@@ -286,6 +305,7 @@ enum { MAX_FILES = 16 };
 static bool list_files(const options *o, const cmd_artefact *a, const char *name, char **path,
                        int *n) {
     const bool web = is_wasm(o);
+    const bool beside = (o->exe && !o->embed) || web; /* the tokenizer */
     const sn_system_facts *system = sn_target_system(&o->first);
     const struct {
         const char *ending;
@@ -302,8 +322,8 @@ static bool list_files(const options *o, const cmd_artefact *a, const char *name
                  {system->archive, o->archive},
                  {".so", o->shared},
                  {system->program, o->exe},
-                 {".tokenizer", (o->exe || web) && a->tokenizer},
-                 {".source.tokenizer", (o->exe || web) && a->source}};
+                 {".tokenizer", beside && a->tokenizer},
+                 {".source.tokenizer", beside && a->source}};
     _Static_assert(sizeof files / sizeof *files <= MAX_FILES, "all files have room");
     *n = 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -126,6 +126,15 @@ static bool beside(const program *p, const char *ending, char *path, size_t size
     return n > 0 && (size_t)n < size && access(path, F_OK) == 0;
 }
 
+/* Looks for a tokenizer in the program, and then beside it: its folder, and the path to load. */
+static bool find_tokenizer(const program *p, const char *ending, char *folder, char *path,
+                           size_t size) {
+    snprintf(folder, size, SN_INSIDE "%s%s", p->manifest.name, ending);
+    int n = snprintf(path, size, "%s/tokenizer.tables", folder);
+    if (n > 0 && (size_t)n < size && sn_file_exists(path)) return true;
+    return beside(p, ending, folder, size) && snprintf(path, size, "%s", folder) > 0;
+}
+
 static int64_t last_number(const char *shape) {
     const char *comma = strrchr(shape, ',');
     return comma ? strtoll(comma + 1, NULL, 10) : 0;
@@ -201,7 +210,7 @@ static bool copy_weights(program *p, const char *path, sn_error *err) {
 }
 
 static bool open_model(program *p, sn_error *err) {
-    char path[4200] = "";
+    char path[sizeof p->settings] = "", folder[sizeof p->settings];
     const char *weights = p->o->weights;
     if (!weights && !p->manifest.embedded) {
         beside(p, ".weights", path, sizeof path);
@@ -223,12 +232,12 @@ static bool open_model(program *p, sn_error *err) {
     p->state = sn_program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
     const char *tokenizer = p->o->tokenizer;
-    if (!beside(p, ".tokenizer", p->settings, sizeof p->settings)) *p->settings = 0;
-    if (!tokenizer && *p->settings) tokenizer = p->settings;
+    if (!find_tokenizer(p, ".tokenizer", p->settings, path, sizeof path)) *p->settings = 0;
+    if (!tokenizer && *p->settings) tokenizer = path;
     if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
     const char *settings = *p->settings ? p->settings : NULL;
     if (sn_program_is_translator(p) && !sn_token_rules_read(&p->rules, settings, err)) return false;
-    if (beside(p, ".source.tokenizer", path, sizeof path) &&
+    if (find_tokenizer(p, ".source.tokenizer", folder, path, sizeof path) &&
         !(p->source = sn_tokenizer_load(path, err)))
         return false;
     return !p->o->verify || ((!p->tokenizer || sn_tokenizer_verify(p->tokenizer, err)) &&
@@ -347,6 +356,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     sn_program_use_huge_pages();
+    sn_file_take_inside(sn_program_files);
     options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;

@@ -3,6 +3,7 @@
 #define SN_PROGRAM_MAIN_H
 
 #include "runtime/deployed.h"
+#include "runtime/file.h"
 #include "runtime/manifest.h"
 #include "model/cli/embed.h"
 #include "model/cli/seq2seq.h"
@@ -32,6 +33,9 @@ typedef struct program {
     char folder[4096];              /* folder of the program's file */
     char settings[4200];            /* NAME.tokenizer there; "": none */
 } program;
+
+/* Files in the program, of the linker: NAME.tokenizer/FILE and NAME.source.tokenizer/FILE; or files_none.c. */
+extern const sn_file_inside sn_program_files[];
 
 /* system.c, and system_windows.c. For the first token, on Linux only: the heap in huge pages; the weights that are in the
  * page cache, at once. */

@@ -11,8 +11,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const sn_file_inside *inside; /* NULL: none */
+
+void sn_file_take_inside(const sn_file_inside *list) {
+    inside = list;
+}
+
+static const sn_file_inside *find_inside(const char *path) {
+    const size_t n = sizeof SN_INSIDE - 1;
+    if (!inside || strncmp(path, SN_INSIDE, n) != 0) return NULL;
+    for (const sn_file_inside *f = inside; f->path; f++)
+        if (!strcmp(f->path, path + n)) return f;
+    return NULL;
+}
+
+static bool is_inside(const sn_mapping *m) {
+    for (const sn_file_inside *f = inside; f && f->path; f++)
+        if (f->data == m->data) return true;
+    return false;
+}
+
 bool sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
     *out = (sn_mapping){(const unsigned char *)"", 0};
+    const sn_file_inside *part = find_inside(path);
+    if (part) {
+        *out = (sn_mapping){part->data, part->size};
+        return true;
+    }
     if (!strcmp(path, "-"))
         return sn_fail(
             err, SN_ERR_FILE,
@@ -41,7 +66,7 @@ bool sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
 }
 
 void sn_file_unmap(sn_mapping *m) {
-    if (m->size) munmap((void *)(uintptr_t)m->data, m->size);
+    if (m->size && !is_inside(m)) munmap((void *)(uintptr_t)m->data, m->size);
     *m = (sn_mapping){(const unsigned char *)"", 0};
 }
 
@@ -70,7 +95,7 @@ char *sn_path_join(const char *dir, const char *name) {
 
 bool sn_file_exists(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0;
+    return find_inside(path) || stat(path, &st) == 0;
 }
 
 bool sn_folder_has(const char *folder, const char *name) {

@@ -150,8 +150,11 @@ program() {
     mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
     same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"
     "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>out || fail "import"
-    echo '{"eos_token_id": [7, 286]}' >folder/generation_config.json
-    "$sinter" compile folder --name ends -o ends --exe || fail "compile a folder"
+    echo '{"eos_token_id": [7, 286], "do_sample": true, "top_k": 3}' >folder/generation_config.json
+    "$sinter" compile folder --name ends -o whole --exe --embed-weights || fail "compile a folder"
+    mkdir ends && mv whole/ends whole/ends.h ends && rm -r whole
+    same "files beside a program that is one file" "$(echo ends/*)" "ends/ends ends/ends.h"
+    same "defaults of sampling" "$(ends/ends -p "$text" -n 30 --seed 3 --verify)" "$("$sinter" generate folder -p "$text" -n 30 --seed 3)"
     told=$("$sinter" generate folder -p "$text" -n 30 --temperature 0)
     same "tokens that end a text" "$(ends/ends -p "$text" -n 30 --temperature 0)" "$told"
     same "how it ends" "$(ends/ends --prompt-ids "$prompt" -n 30 --temperature 0 --print-ids)" "$prompt ${want% 286*}"
@@ -216,7 +219,7 @@ translator() {
         "$("$sinter" translate "$names" -p آتزمون --temperature 1 --seed 5 --backend native)"
     same "token ids" "$(exe/tr -p آتزمون --print-ids -n 3)" \
         "$("$sinter" translate "$names" -p آتزمون --print-ids -n 3 --backend native)"
-    "$sinter" compile "$names" --name tr -o beams --exe --beams 3 || fail "compile with beams"
+    "$sinter" compile "$names" --name tr -o beams --exe --beams 3 --embed-weights || fail "compile with beams"
     same "beams" "$(beams/tr -f - --length-penalty 1 --scores <lines)" \
         "$("$sinter" translate "$names" -f lines --beams 3 --length-penalty 1 --scores --backend native)"
     says "sampling needs --beams 1" beams/tr -p آتزمون --temperature 1
