@@ -32,7 +32,8 @@ bool sn_is_int8_product(const sn_passes *p, const sn_node *dot) {
         contract->n != 1 || !p->o.constant_params)
         return false;
     const sn_node *w = dot->in[1];
-    if (contract->v[0] != w->rank - 1 || !sn_static_shape(w) || !sn_from_params_only(w))
+    if ((w->rank != 2 && contract->v[0] != w->rank - 1) || !sn_static_shape(w) ||
+        !sn_from_params_only(w))
         return false;
     bool several = w->op == SN_OP_reshape && w->in[0]->rank == 2 &&
                    w->in[0]->shape[1] == w->shape[w->rank - 1];

@@ -15,7 +15,7 @@ sn_int8_rows sn_int8_rows_of(sn_node *x);
 sn_node *sn_int8_rows_source(const sn_node *q, sn_node **scale);
 
 /* Whether a kernel computes this dot in 8-bit integers: i32, both factors are widened from i8, the
- * right one is constant and summed along its last axis, there are no batch axes. */
+ * right one is constant and summed along one axis (of several axes, the last), there are no batch axes. */
 bool sn_is_int8_product(const sn_passes *p, const sn_node *dot);
 
 /* Longest sums of products of two such integers that i32 holds exactly. */

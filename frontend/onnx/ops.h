@@ -91,8 +91,9 @@ onnx_make onnx_ms_attention, onnx_ms_q_attention, onnx_ms_multi_head, onnx_ms_gr
 /* ops_quant.c: quantised values */
 onnx_make onnx_quantise, onnx_dequantise, onnx_dynamic_quantise, onnx_matmul_integer,
     onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_ms_matmul_integer, onnx_conv_integer;
-/* x - zero as i32 */
-sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero);
+/* The product of x less its zero point, 8-bit integers, and of input i less its one, input i_zero, as i32. NULL: the
+ * import starts again. */
+sn_tensor onnx_integer_product(onnx_call *c, sn_tensor x, sn_tensor x_zero, int i, int i_zero);
 /* Input i, zero points or scales of the rows or columns of a matrix product, as operand beside it. */
 sn_tensor onnx_beside(onnx_call *c, int i, bool rows);
 

@@ -70,10 +70,10 @@ bool onnx_ms_attention(onnx_call *c) {
 
 /* The same of integers with scales and zero points. */
 bool onnx_ms_q_attention(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 6, true));
-    sn_tensor w = onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 7, false));
     sn_tensor scale = sn_mul(onnx_beside(c, 3, true), onnx_beside(c, 4, false));
-    sn_tensor y = sn_mul(sn_cast(onnx_product(c, x, w), SN_F32), scale);
+    sn_tensor y = onnx_integer_product(c, onnx_in(c, 0), onnx_beside(c, 6, true), 1, 7);
+    if (!y) return false;
+    y = sn_mul(sn_cast(y, SN_F32), scale);
     return attend_packed(c, sn_add(y, onnx_in(c, 2)), 5, 8, 0);
 }
 

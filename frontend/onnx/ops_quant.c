@@ -54,7 +54,8 @@ static sn_tensor quantise(onnx_call *c, sn_tensor x, sn_tensor scale, sn_tensor 
     return sn_cast(sn_max(sn_min(y, r->high), r->low), type);
 }
 
-sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
+/* x - zero as i32 */
+static sn_tensor centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
     x = sn_cast(x, SN_I32);
     return zero ? sn_sub(x, sn_cast(zero, SN_I32)) : x;
 }
@@ -104,17 +105,48 @@ bool onnx_dynamic_quantise(onnx_call *c) {
     return onnx_set(c, 0, y) && onnx_set(c, 1, scale) && onnx_set(c, 2, zero);
 }
 
+/* Integers of 8 bits as i8: those without a sign less 128. */
+static sn_tensor signed_bytes(onnx_call *c, sn_tensor x) {
+    return sn_dtype_of(x) == SN_I8 ? x : sn_cast(sn_sub(sn_cast(x, SN_I32), 128), SN_I8);
+}
+
+/* The zero point of input i, for x as signed_bytes gives it; NULL: it is known to be 0. */
+static sn_tensor signed_zero(onnx_call *c, sn_tensor x, sn_tensor zero, const onnx_value *value) {
+    const int shift = sn_dtype_of(x) == SN_I8 ? 0 : 128;
+    double known = 0;
+    if (!zero || (value && onnx_number(c, value, &known)))
+        return known == shift ? NULL : sn_scalar(c->m, SN_I32, known - shift);
+    zero = sn_cast(zero, SN_I32);
+    return shift ? sn_sub(zero, shift) : zero;
+}
+
+/* Of a constant matrix, by the kernel of products of i8: with the zero points p and q, sum (x - p) (w - q) =
+ * sum x w - q sum x - p sum (w - q). */
+sn_tensor onnx_integer_product(onnx_call *c, sn_tensor x, sn_tensor x_zero, int i, int i_zero) {
+    sn_tensor w = onnx_in(c, i), w_zero = onnx_beside(c, i_zero, false);
+    const bool constant = c->in[i] && (c->in[i]->weight || c->in[i]->known);
+    if (!constant || sn_rank_of(w) != 2 || sn_rank_of(x) < 2)
+        return onnx_product(c, centred(c, x, x_zero), centred(c, w, w_zero));
+    if (!onnx_equal(c, sn_dim_of(x, -1), sn_dim_of(w, 0)) && onnx_again(c)) return NULL;
+    sn_tensor p = signed_zero(c, x, x_zero, NULL);
+    sn_tensor q = signed_zero(c, w, w_zero, onnx_given(c, i_zero) ? c->in[i_zero] : NULL);
+    x = sn_cast(signed_bytes(c, x), SN_I32);
+    w = sn_cast(signed_bytes(c, sn_swap(w, 0, 1)), SN_I32);
+    sn_tensor y = sn_matmul(x, sn_swap(w, 0, 1));
+    if (q) y = sn_sub(y, sn_mul(sn_sum_keep(x, -1), q));
+    if (q && sn_rank_of(q)) q = sn_expand(q, 1);
+    return p ? sn_sub(y, sn_mul(p, sn_sum(q ? sn_sub(w, q) : w, -1))) : y;
+}
+
 bool onnx_matmul_integer(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 2, true));
-    sn_tensor y = onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 3, false));
-    return onnx_set(c, 0, onnx_product(c, x, y));
+    return onnx_set(c, 0, onnx_integer_product(c, onnx_in(c, 0), onnx_beside(c, 2, true), 1, 3));
 }
 
 bool onnx_qlinear_matmul(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 2, true));
-    sn_tensor y = onnx_centred(c, onnx_in(c, 3), onnx_beside(c, 5, false));
+    sn_tensor y = onnx_integer_product(c, onnx_in(c, 0), onnx_beside(c, 2, true), 3, 5);
     sn_tensor scale = sn_mul(onnx_beside(c, 1, true), onnx_beside(c, 4, false));
-    sn_tensor z = sn_mul(sn_cast(onnx_product(c, x, y), SN_F32), sn_cast(scale, SN_F32));
+    sn_tensor z = y ? sn_mul(sn_cast(y, SN_F32), sn_cast(scale, SN_F32)) : NULL;
+    if (!z) return false;
     if (!onnx_given(c, 7)) return onnx_fail(c, "its last zero point is missing");
     const struct range *r = range_like(c, 7);
     if (!r) return onnx_fail(c, "the result has neither 8 nor 16 bits");
@@ -125,16 +157,16 @@ bool onnx_qlinear_matmul(onnx_call *c) {
 /* Sums of products of integers are exact in f64. */
 bool onnx_conv_integer(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), zero = onnx_in_or_null(c, 3);
-    x = onnx_centred(c, x, onnx_beside(c, 2, false));
-    w = onnx_centred(c, w, along(c, zero, w, 0));
+    x = centred(c, x, onnx_beside(c, 2, false));
+    w = centred(c, w, along(c, zero, w, 0));
     return onnx_convolution(c, sn_cast(x, SN_F64), sn_cast(w, SN_F64), NULL, SN_I32);
 }
 
 /* com.microsoft: x, integers with a zero point, times integers, as floats with a scale. */
-static bool product(onnx_call *c, sn_tensor x, sn_tensor scale, int w, int w_scale, int w_zero,
-                    int b) {
-    sn_tensor bias = onnx_in_or_null(c, b),
-              y = onnx_product(c, x, onnx_centred(c, onnx_in(c, w), onnx_beside(c, w_zero, false)));
+static bool product(onnx_call *c, sn_tensor x, sn_tensor zero, sn_tensor scale, int w, int w_scale,
+                    int w_zero, int b) {
+    sn_tensor bias = onnx_in_or_null(c, b), y = onnx_integer_product(c, x, zero, w, w_zero);
+    if (!y) return false;
     y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_beside(c, w_scale, false));
     return onnx_set_narrow(c, 0, bias ? sn_add(y, bias) : y, ONNX_FLOAT);
 }
@@ -142,10 +174,9 @@ static bool product(onnx_call *c, sn_tensor x, sn_tensor scale, int w, int w_sca
 /* x quantised by its range */
 bool onnx_ms_dynamic_matmul(onnx_call *c) {
     sn_tensor scale, zero, x = quantise_range(c, onnx_in(c, 0), &scale, &zero);
-    return product(c, onnx_centred(c, x, zero), scale, 1, 2, 3, 4);
+    return product(c, x, zero, scale, 1, 2, 3, 4);
 }
 
 bool onnx_ms_matmul_integer(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 4, true));
-    return product(c, x, onnx_beside(c, 2, true), 1, 3, 5, 6);
+    return product(c, onnx_in(c, 0), onnx_beside(c, 4, true), onnx_beside(c, 2, true), 1, 3, 5, 6);
 }

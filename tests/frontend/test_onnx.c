@@ -79,16 +79,21 @@ static double difference(const sn_value *v, const sn_npy *a) {
     return worst / largest;
 }
 
+/* `explain` says so n times. */
+static void expect_explained(sn_program *p, const char *what, int n) {
+    char *text = explain_text(p, NULL);
+    int found = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) found++;
+    if (found != n) fail_msg("%d times%s:\n%s", found, what, text);
+    free(text);
+}
+
 /* So many kernels of attention. */
 static void expect_fused(sn_module *m, int attention) {
     sn_error e = {0};
     sn_program *p = sn_compile(m, &(sn_options){.level = 4, .plan_only = true}, &e);
     if (!p) fail_msg("%s", e.message);
-    char *text = explain_text(p, NULL);
-    int fused = 0;
-    for (const char *at = text; (at = strstr(at, " flash ")); at++) fused++;
-    if (fused != attention) fail_msg("%d fused:\n%s", fused, text);
-    free(text);
+    expect_explained(p, " flash ", attention);
     sn_program_free(p);
 }
 
@@ -269,73 +274,77 @@ static void test_one_sided_padding(void **state) {
 
 /* ---- quantised values ---- */
 
-enum { QUANTISED_ROWS = 512, MAX_LEVEL = 4 };
+/* A matrix of more than ONNX_ARRAY_MAX elements is a parameter. */
+enum { ROWS = 512, K = 3, N = 90, MAX_LEVEL = 4 };
 
-/* An initialiser [rows, 3], or [3] without rows, of a type of ONNX. */
+/* An initialiser [rows, N], or [N] without rows, of a type of ONNX. */
 static void put_table(bytes *graph, const char *name, int rows, int type, const void *data,
                       size_t n) {
     bytes t = {0};
     if (rows) put_int(&t, 1, (uint64_t)rows);
-    put_int(&t, 1, 3);
+    put_int(&t, 1, N);
     put_int(&t, 2, type);
     put_text(&t, 8, name);
     put_bytes(&t, 9, data, n);
     put_message(graph, 5, &t);
 }
 
-static const int8_t factor[3][3] = {{-128, 127, 1}, {127, -128, -77}, {-128, 127, 90}};
+/* Of column j: factor[..][j % 3]. */
+static const int8_t factor[K][3] = {{-128, 127, 1}, {127, -128, -77}, {-128, 127, 90}};
 static const int8_t factor_zero[] = {-3, 0, 100};
 static const float factor_scale[] = {0.013F, 1.7F, 3e-4F};
 
 /* x of all integers and of the middles between them, where the product with 1 / scale often rounds to another integer;
  * the scale is no power of 2. */
 static void fill_middles(float *x, float lowest, float scale) {
-    for (int i = 0; i < QUANTISED_ROWS * 3; i++) x[i] = lowest + (float)(i % 511) * 0.5F * scale;
+    for (int i = 0; i < ROWS * K; i++) x[i] = lowest + (float)(i % 511) * 0.5F * scale;
 }
 
 /* What ONNX says, in the arithmetic that it says: divisions of f32, ties to even, sums of integers. */
 static void quantise_as_onnx(const float *x, uint8_t *q, float *scale, uint8_t *zero, int32_t *y) {
     float low = 0, high = 0;
-    for (int i = 0; i < QUANTISED_ROWS * 3; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
+    for (int i = 0; i < ROWS * K; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
     *scale = (high - low) / 255;
     *zero = (uint8_t)fminf(fmaxf(rintf(-low / *scale), 0), 255);
-    for (int i = 0; i < QUANTISED_ROWS * 3; i++)
+    for (int i = 0; i < ROWS * K; i++)
         q[i] = (uint8_t)fminf(fmaxf(rintf(x[i] / *scale) + *zero, 0), 255);
-    for (int i = 0; i < QUANTISED_ROWS; i++)
-        for (int j = 0; j < 3; j++) {
-            y[i * 3 + j] = 0;
-            for (int k = 0; k < 3; k++)
-                y[i * 3 + j] += (q[i * 3 + k] - *zero) * (factor[k][j] - factor_zero[j]);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < N; j++) {
+            y[i * N + j] = 0;
+            for (int k = 0; k < K; k++)
+                y[i * N + j] += (q[i * K + k] - *zero) * (factor[k][j % 3] - factor_zero[j % 3]);
         }
 }
 
-/* Every level computes the integers that the file says: u8 times i8, at the ends of both ranges, zero points, a scale
- * and a zero point for each column. */
+/* Every level computes the integers that the file says: u8 times i8 or u8, at the ends of both ranges, zero points, a
+ * scale and a zero point for each column. */
 static void check_quantised(sn_program *p, const sn_weights *w, const float *x, int level) {
-    static uint8_t q[QUANTISED_ROWS * 3], q_want[QUANTISED_ROWS * 3];
-    static int32_t y[QUANTISED_ROWS * 3], y_want[QUANTISED_ROWS * 3];
-    static float f[QUANTISED_ROWS * 3];
+    static uint8_t q[ROWS * K], q_want[ROWS * K];
+    static int32_t y[ROWS * N], same[ROWS * N], y_want[ROWS * N];
+    static float f[ROWS * N];
     uint8_t zero, zero_want;
     float scale, scale_want;
     sn_error e = {0};
     sn_session *s = sn_session_new(p, w, &e);
     if (!s) fail_msg("%s", e.message);
-    const sn_arg_binding in = SN_BIND("x", SN_F32, (void *)(uintptr_t)x, QUANTISED_ROWS, 3);
-    sn_arg_binding out[] = {SN_BIND("q", SN_U8, q, QUANTISED_ROWS, 3),
+    const sn_arg_binding in = SN_BIND("x", SN_F32, (void *)(uintptr_t)x, ROWS, K);
+    sn_arg_binding out[] = {SN_BIND("q", SN_U8, q, ROWS, K),
                             {.name = "s", .dtype = SN_F32, .data = &scale},
                             {.name = "z", .dtype = SN_U8, .data = &zero},
-                            SN_BIND("y", SN_I32, y, QUANTISED_ROWS, 3),
-                            SN_BIND("f", SN_F32, f, QUANTISED_ROWS, 3)};
-    if (!sn_run(s, "forward", &in, 1, out, 5, &e)) fail_msg("%s", e.message);
+                            SN_BIND("y", SN_I32, y, ROWS, N),
+                            SN_BIND("f", SN_F32, f, ROWS, N),
+                            SN_BIND("n", SN_I32, same, ROWS, N)};
+    if (!sn_run(s, "forward", &in, 1, out, 6, &e)) fail_msg("%s", e.message);
     quantise_as_onnx(x, q_want, &scale_want, &zero_want, y_want);
     if (scale != scale_want || zero != zero_want)
         fail_msg("level %d: scale %a, zero point %d, not %a, %d", level, scale, zero, scale_want,
                  zero_want);
-    for (int i = 0; i < QUANTISED_ROWS * 3; i++) {
-        if (q[i] != q_want[i] || y[i] != y_want[i])
-            fail_msg("level %d: %a is %d, not %d; sum %d, not %d", level, x[i], q[i], q_want[i],
-                     y[i], y_want[i]);
-        const double want = (double)y[i] * scale * factor_scale[i % 3];
+    for (int i = 0; i < ROWS * K; i++)
+        if (q[i] != q_want[i]) fail_msg("level %d: %a is %d, not %d", level, x[i], q[i], q_want[i]);
+    for (int i = 0; i < ROWS * N; i++) {
+        if (y[i] != y_want[i] || same[i] != y[i])
+            fail_msg("level %d: sums %d and %d, not %d", level, y[i], same[i], y_want[i]);
+        const double want = (double)y[i] * scale * factor_scale[i % N % 3];
         if (!(fabs(f[i] - want) <= 4e-7 * fabs(want)))
             fail_msg("level %d: %g, not %g", level, f[i], want);
     }
@@ -343,24 +352,42 @@ static void check_quantised(sn_program *p, const sn_weights *w, const float *x, 
 }
 
 static void test_quantised(void **state) {
-    static float x[QUANTISED_ROWS * 3];
+    static float x[ROWS * K];
+    int8_t matrix[K][N], zero[N];
+    float scale[N];
+    uint8_t unsigned_matrix[K][N], unsigned_zero[N];
+    static const char *const targets[] = {"native", "x86-64-v3", "x86-64"};
     (void)state;
-    for (int level = 0; level <= MAX_LEVEL; level++) {
+    for (int i = 0; i < K * N; i++) {
+        matrix[i / N][i % N] = factor[i / N][i % N % 3];
+        unsigned_matrix[i / N][i % N] = (uint8_t)(matrix[i / N][i % N] + 128);
+    }
+    for (int i = 0; i < N; i++) {
+        zero[i] = factor_zero[i % 3], scale[i] = factor_scale[i % 3];
+        unsigned_zero[i] = (uint8_t)(zero[i] + 128);
+    }
+    for (int i = 0; i < MAX_LEVEL + 3; i++) {
+        const int level = i < MAX_LEVEL ? i : MAX_LEVEL;
         bytes g = {0};
         sn_error e = {0};
         put_value(&g, 11, "x");
-        put_table(&g, "w", 3, 3, factor, sizeof factor);
-        put_table(&g, "v", 0, 3, factor_zero, sizeof factor_zero);
-        put_table(&g, "t", 0, 1, factor_scale, sizeof factor_scale);
+        put_table(&g, "w", K, 3, matrix, sizeof matrix);
+        put_table(&g, "v", 0, 3, zero, sizeof zero);
+        put_table(&g, "t", 0, 1, scale, sizeof scale);
+        put_table(&g, "u", K, 2, unsigned_matrix, sizeof unsigned_matrix);
+        put_table(&g, "o", 0, 2, unsigned_zero, sizeof unsigned_zero);
         put_node(&g, "", "DynamicQuantizeLinear", "x", "qsz");
         put_node(&g, "", "MatMulInteger", "qwzv", "y");
         put_node(&g, "com.microsoft", "MatMulIntegerToFloat", "qwstzv", "f");
-        for (const char *name = "qszyf"; *name; name++) put_value(&g, 12, (char[]){*name, 0});
+        put_node(&g, "", "MatMulInteger", "quzo", "n");
+        for (const char *name = "qszyfn"; *name; name++) put_value(&g, 12, (char[]){*name, 0});
         sn_module *m = sn_module_new("quantised");
         sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
         if (!w) fail_msg("%s", e.message);
-        sn_program *p = sn_compile(m, &(sn_options){.level = level}, &e);
+        sn_program *p =
+            sn_compile(m, &(sn_options){.level = level, .target = targets[i - level]}, &e);
         if (!p) fail_msg("%s", e.message);
+        if (level == MAX_LEVEL) expect_explained(p, " product of 8-bit integers", 2);
         for (int k = 0; k < 20; k++) {
             fill_middles(x, (float)-k * 0.37F, 0.0113F * (float)(k + 1));
             check_quantised(p, w, x, level);
