@@ -141,6 +141,9 @@ static bool check_kind(const open_model *m, const open_options *o, sn_error *err
                        strcmp(o->needs, "classify") ? "masked-language-model head or a pooler"
                                                     : "classifier");
     if (o->any_model) return true;
+    if (m->model.mel && entries & (SN_CACHED | SN_LOSS))
+        return sn_fail(err, SN_ERR_USAGE, "%s models transcribe sound: use sinter transcribe",
+                       m->model.type);
     if (o->translates && !m->model.source_vocab && m->code.onnx)
         return sn_fail(
             err, SN_ERR_USAGE,
@@ -154,9 +157,6 @@ static bool check_kind(const open_model *m, const open_options *o, sn_error *err
             "%s models are not encoder-decoders: translate needs one, such as bart, t5 or marian",
             m->model.type);
     if (o->translates) return true;
-    if (m->model.mel && entries & (SN_CACHED | SN_LOSS))
-        return sn_fail(err, SN_ERR_USAGE, "%s models transcribe sound: use sinter transcribe",
-                       m->model.type);
     if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
         return sn_fail(err, SN_ERR_USAGE,
                        "%s models predict a result from a source: use sinter translate",

@@ -1,4 +1,4 @@
-/* transcribe.c: speech to text: spectrograms in windows, and which tokens Whisper may choose. */
+/* transcribe.c: speech to text: spectrograms or samples in windows, and which tokens Whisper may choose. */
 #include "model/transcribe.h"
 #include "runtime/file.h"
 #include "model/sample.h"
@@ -15,6 +15,8 @@ static const double seconds_per_timestamp = 0.02;
 
 typedef struct whisper {
     open_model *m;
+    size_t
+        hop; /* samples of a frame; 1: the model takes samples, and has neither timestamps nor languages */
     const transcribe_options *o;
     cJSON *config; /* generation_config.json, or NULL */
     sn_token_rules rules;
@@ -23,9 +25,11 @@ typedef struct whisper {
     int32_t max_first;  /* the largest timestamp at the beginning */
     int32_t language;   /* -1: not yet known */
     bool timestamps;
-    float *mel;                /* [bins, frames], all of the sound */
+    float *mel;                /* [bins, frames], all of the sound; samples are frames of one bin */
     size_t frames, content;    /* content: frames that are not padding */
     float *window;             /* [bins, model.frames] */
+    size_t used;               /* frames of the window, without silence behind them */
+    int64_t positions;         /* that the encoder makes of them; 0: always as many */
     int64_t rows;              /* beams */
     float *logits;             /* [rows, vocab] */
     int32_t *tokens, *parents; /* [rows] */
@@ -70,16 +74,20 @@ static bool is_token(const whisper *w, int32_t id, const char *what, sn_error *e
 
 static bool read_tokens(whisper *w, sn_error *err) {
     static const char none[] = "<|notimestamps|>";
+    const bool samples = w->hop == 1;
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(w->config, "no_timestamps_token_id"),
                 *many = cJSON_GetObjectItemCaseSensitive(w->config, "is_multilingual"),
                 *first = cJSON_GetObjectItemCaseSensitive(w->config, "max_initial_timestamp_index");
     w->first_time =
-        1 + (cJSON_IsNumber(id)    ? id->valueint
+        1 + (samples               ? INT32_MAX - 1
+             : cJSON_IsNumber(id)  ? id->valueint
              : w->m->io->tokenizer ? sn_tokenizer_id(w->m->io->tokenizer, none, strlen(none))
                                    : -1);
     w->max_first = cJSON_IsNumber(first) ? w->first_time + first->valueint : INT32_MAX;
-    w->languages = cJSON_IsBool(many) ? cJSON_IsTrue(many) : find_language(w, "de") >= 0;
-    if (!is_token(w, w->first_time - 1, "text without timestamps", err) ||
+    w->languages = samples              ? false
+                   : cJSON_IsBool(many) ? cJSON_IsTrue(many)
+                                        : find_language(w, "de") >= 0;
+    if ((!samples && !is_token(w, w->first_time - 1, "text without timestamps", err)) ||
         !is_token(w, w->rules.start, "the beginning (decoder_start_token_id)", err) ||
         !is_token(w, w->rules.eos, "the end (eos_token_id)", err))
         return false;
@@ -160,10 +168,10 @@ static int64_t row_size(const whisper *w) {
 /* Runs tokens[rows]. */
 static bool feed(const whisper *w, int64_t past, sn_error *err) {
     open_model *m = w->m;
-    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, w->tokens, w->rows, 1),
-                           SN_BIND_DIM("P", past)};
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, w->tokens, w->rows, 1), SN_BIND_DIM("P", past),
+                           SN_BIND_DIM("S", w->positions)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, w->logits, w->rows, m->model.vocab);
-    return sn_run(m->session, "decode", in, 2, &out, 1, err);
+    return sn_run(m->session, "decode", in, w->positions ? 3 : 2, &out, 1, err);
 }
 
 static bool feed_all(const whisper *w, int32_t token, int64_t past, sn_error *err) {
@@ -193,7 +201,7 @@ static bool begin_window(whisper *w, int64_t *past, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "the folder does not list the model's languages: name one");
     if (w->languages) prompt[n++] = w->language, prompt[n++] = find_task(w);
-    if (!w->timestamps) prompt[n++] = w->first_time - 1;
+    if (!w->timestamps && w->hop > 1) prompt[n++] = w->first_time - 1;
     for (int64_t i = 1; i < n; i++)
         if (!feed_all(w, prompt[i], i, err)) return false;
     *past = n;
@@ -255,20 +263,45 @@ static bool search(whisper *w, int64_t past, sn_error *err) {
     return ok;
 }
 
+/* Samples from `seek` on that become a window: if there are more than fit, those before the quietest tenth of a
+ * second of its last five seconds, so that no word is cut. */
+static size_t samples_of(const whisper *w, size_t seek) {
+    enum { QUIET = MEL_RATE / 10, SEARCHED = 5 * MEL_RATE };
+    const size_t room = (size_t)w->m->model.frames;
+    if (w->frames - seek <= room) return w->frames - seek;
+    size_t best = room;
+    double least = INFINITY;
+    for (size_t end = room; end >= QUIET && end + SEARCHED > room; end -= QUIET) {
+        double sum = 0;
+        for (size_t i = seek + end - QUIET; i < seek + end; i++)
+            sum += (double)w->mel[i] * (double)w->mel[i];
+        if (sum < least) least = sum, best = end;
+    }
+    return best;
+}
+
 /* Fills ids[1 … n-1]. */
 static bool read_window(whisper *w, size_t seek, sn_error *err) {
     open_model *m = w->m;
     size_t bins = (size_t)m->model.mel, length = (size_t)m->model.frames;
     size_t have = w->frames - seek < length ? w->frames - seek : length;
+    if (w->hop == 1) have = samples_of(w, seek);
     for (size_t b = 0; b < bins; b++) {
         memcpy(w->window + b * length, w->mel + b * w->frames + seek, have * sizeof *w->window);
         for (size_t i = have; i < length; i++) w->window[b * length + i] = 0;
     }
-    sn_arg_binding in = SN_BIND("features", SN_F32, w->window, 1, m->model.mel, m->model.frames);
+    const int64_t hop = m->model.hop, lead = m->model.lead, n = (int64_t)have - lead + hop - 1;
+    if (hop) w->positions = n < hop ? 1 : n / hop;
+    const sn_arg_binding frames = SN_BIND("features", SN_F32, w->window, 1, m->model.mel,
+                                          m->model.frames),
+                         samples =
+                             SN_BIND("samples", SN_F32, w->window, 1, hop * w->positions + lead);
+    sn_arg_binding in[] = {hop ? samples : frames, SN_BIND_DIM("S", w->positions)};
+    w->used = have;
     sn_session_reset(m->session);
     int64_t past = 0;
-    return sn_run(m->session, "prefill", &in, 1, NULL, 0, err) && begin_window(w, &past, err) &&
-           search(w, past, err);
+    return sn_run(m->session, "prefill", in, hop ? 2 : 1, NULL, 0, err) &&
+           begin_window(w, &past, err) && search(w, past, err);
 }
 
 /* Hands out the parts of ids[1 … n-1], which begin at `offset` seconds. */
@@ -280,7 +313,8 @@ static bool give_parts(const whisper *w, double offset, double end, int64_t n, s
     bool ok = true;
     for (int64_t i = 1; ok && i <= n; i++) {
         bool time = i < n && is_time(w, i);
-        if (i < n && w->ids[i] < w->rules.eos) text[count++] = w->ids[i];
+        if (i < n && (w->hop == 1 ? w->ids[i] != w->rules.eos : w->ids[i] < w->rules.eos))
+            text[count++] = w->ids[i];
         if (i < n && !time) continue;
         double at = time ? offset + (w->ids[i] - w->first_time) * seconds_per_timestamp : end;
         if (count) ok = w->o->sink(w->o->user, begin, at, text, count, err);
@@ -295,7 +329,7 @@ static bool give_parts(const whisper *w, double offset, double end, int64_t n, s
  * last part whose end is known, if there is another part behind it. */
 static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
     int64_t used = w->n;
-    size_t advance = (size_t)w->m->model.frames;
+    size_t advance = w->hop > 1 ? (size_t)w->m->model.frames : w->used;
     bool closed = w->n > 2 && is_time(w, w->n - 1) && !is_time(w, w->n - 2);
     for (int64_t i = w->n - 1; i > 1 && !closed && w->timestamps; i--) {
         if (!is_time(w, i) || !is_time(w, i - 1)) continue;
@@ -303,7 +337,7 @@ static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
         if (last > 0) used = i, advance = (size_t)last * FRAMES_PER_TIMESTAMP;
         break;
     }
-    double per_frame = (double)MEL_HOP / MEL_RATE;
+    double per_frame = (double)w->hop / MEL_RATE;
     size_t stop = *seek + advance < w->content ? *seek + advance : w->content;
     bool ok = give_parts(w, (double)*seek * per_frame, (double)stop * per_frame, used, err);
     *seek += advance;
@@ -312,15 +346,18 @@ static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
 
 /* ---- all of the sound ---- */
 
-/* The spectrogram of at least one window: shorter sound is followed by silence. */
-static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
+/* The samples, or the spectrogram of at least one window: shorter sound is followed by silence. */
+static bool make_frames(whisper *w, const audio *a, sn_error *err) {
     const sn_model *v = &w->m->model;
-    size_t least = (size_t)v->frames * MEL_HOP, n = a->n > least ? a->n : least;
+    size_t least = w->hop > 1 ? (size_t)v->frames * w->hop : 1, n = a->n > least ? a->n : least;
     float *padded = calloc(n, sizeof *padded);
     if (padded) memcpy(padded, a->sample, a->n * sizeof *padded);
-    if (padded) w->mel = mel_spectrogram(padded, n, (int)v->mel, &w->frames);
-    free(padded);
-    w->content = (a->n + MEL_HOP - 1) / MEL_HOP;
+    if (padded && w->hop == 1)
+        w->mel = padded, w->frames = n;
+    else if (padded)
+        w->mel = mel_spectrogram(padded, n, (int)v->mel, &w->frames);
+    if (w->mel != padded) free(padded);
+    w->content = (a->n + w->hop - 1) / w->hop;
     if (w->content > w->frames) w->content = w->frames;
     w->window = malloc(sizeof *w->window * (size_t)(v->mel * v->frames));
     size_t rows = (size_t)w->rows, written = rows * (size_t)row_size(w);
@@ -334,15 +371,18 @@ static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
 }
 
 bool transcribe(open_model *m, audio *sound, const transcribe_options *o, sn_error *err) {
-    whisper w = {.m = m, .o = o, .rows = m->beams};
+    whisper w = {.m = m, .o = o, .rows = m->beams, .hop = m->model.hop ? 1 : MEL_HOP};
     if (!m->model.mel)
         return sn_fail(err, SN_ERR_USAGE, "%s models do not transcribe sound: use a whisper",
                        m->model.type);
-    if (m->model.context <= MAX_PROMPT || m->model.frames * MEL_HOP < MEL_FFT)
+    if (m->model.context <= MAX_PROMPT || m->model.frames * (int64_t)w.hop < MEL_FFT)
         return sn_fail(err, SN_ERR_USAGE, "the model is too small to transcribe");
+    if (m->model.hop && o->timestamps)
+        return sn_fail(err, SN_ERR_USAGE, "%s models have no timestamps: omit --timestamps",
+                       m->model.type);
     if (!audio_resample(sound, MEL_RATE, err)) return false;
-    bool ok = open_rules(&w, err) && make_spectrogram(&w, sound, err);
-    w.timestamps = o->timestamps || w.content > (size_t)m->model.frames;
+    bool ok = open_rules(&w, err) && make_frames(&w, sound, err);
+    w.timestamps = !m->model.hop && (o->timestamps || w.content > (size_t)m->model.frames);
     for (size_t seek = 0; ok && seek < w.content;)
         ok = read_window(&w, seek, err) && end_window(&w, &seek, err);
     sn_token_rules_free(&w.rules);

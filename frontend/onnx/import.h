@@ -120,6 +120,7 @@ bool onnx_broadcasts(onnx_call *c, sn_tensor x, sn_tensor y);
 void onnx_divides(onnx_call *c, sn_dim d, int64_t times);
 /* a is at most n: for the bounds of symbolic dims. */
 void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n);
+void onnx_at_least(onnx_call *c, sn_dim a, int64_t n);
 
 /* A weight for a tensor of the file; its name is unique. NULL: the call failed. */
 onnx_value *onnx_file_value(onnx_call *c, const onnx_tensor *t, const char *name);

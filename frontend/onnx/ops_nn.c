@@ -170,13 +170,14 @@ static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool tr
     return true;
 }
 
-/* room / step rounded down, as a polynomial; and what is left. */
+/* room / step rounded down, as a polynomial, where at least one window has room; and what is left. */
 static bool count_steps(onnx_call *c, sn_dim room, int64_t step, sn_dim *out, int64_t *left) {
     if (room > -((sn_dim)1 << 40)) {
         *out = room < 0 ? -1 : room / step;
         *left = room < 0 ? 0 : room % step;
         return true;
     }
+    onnx_at_least(c, room, 0);
     for (*left = 0; *left < step; ++*left)
         if (sn_dim_div(c->m, sn_dim_sub(c->m, room, *left), step, out)) return true;
     onnx_divides(c, room, step);

@@ -62,15 +62,16 @@ void onnx_pair_free(onnx_seq2seq *p) {
 
 /* ---- inputs ---- */
 
-sn_dim onnx_source_length(const onnx_call *c) {
-    const onnx_role *r = c->im->role;
-    return r->pair->length ? r->pair->length : onnx_symbol_in(c->im, "S", 1, r->context);
-}
-
 /* Room for positions of a source in a state. */
 static int64_t room_of(const onnx_call *c) {
+    enum { SOUND = 1500 }; /* 30 s of 50 positions, as in Whisper */
     const onnx_role *r = c->im->role;
-    return r->pair->length ? r->pair->length : r->context;
+    return r->pair->length ? r->pair->length : r->pair->samples ? SOUND : r->context;
+}
+
+sn_dim onnx_source_length(const onnx_call *c) {
+    const int64_t length = c->im->role->pair->length;
+    return length ? length : onnx_symbol_in(c->im, "S", 1, room_of(c));
 }
 
 /* [sources, ..] -> [rows, ..]: each source for each of its beams. */
@@ -146,6 +147,16 @@ sn_tensor onnx_make_features(const onnx_asked *g) {
     return sn_cast(sn_input(c->m, "features", SN_F32, rows, p->mel, p->frames), g->type);
 }
 
+/* As many as the graph takes for S positions, which onnx_give_hidden finds out. */
+sn_tensor onnx_make_samples(const onnx_asked *g) {
+    onnx_call *c = g->c;
+    onnx_seq2seq *p = c->im->role->pair;
+    p->sound = true;
+    p->samples = g->shape[0] != SN_END ? g->shape[1] : SN_END;
+    if (!onnx_agrees(g, SN_DIMS(g->rows, p->samples))) return NULL;
+    return sn_cast(sn_input(c->m, "samples", SN_F32, g->rows, p->samples), g->type);
+}
+
 sn_tensor onnx_make_unused(const onnx_asked *g) {
     onnx_call *c = g->c;
     sn_dim shape[SN_MAX_RANK + 1];
@@ -187,7 +198,7 @@ bool onnx_give_hidden(onnx_call *c, const char *name, onnx_value *v) {
                          name);
     if (sn_dim_is_const(c->m, sn_dim_of(x, 1), NULL))
         sn_dim_is_const(c->m, sn_dim_of(x, 1), &p->length);
-    else if (!onnx_same_dim(c, sn_dim_of(x, 1), onnx_source_length(c)))
+    else if (!onnx_equal(c, sn_dim_of(x, 1), onnx_source_length(c)))
         return onnx_fail(c, "the output '%s' has not as many positions as there are tokens", name);
     c->im->between = x;
     sn_output("hidden", sn_cast(x, SN_F32));

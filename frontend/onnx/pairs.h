@@ -9,9 +9,10 @@ typedef struct onnx_seq2seq {
     int64_t sources, beams; /* rows of the caches: beams of each source */
     int64_t length, width;  /* of an encoded source; length 0: as many positions as tokens */
     int64_t mel, frames;    /* of a spectrogram; 0: not known */
-    bool sound;             /* the source is such a one, not tokens */
-    char *encoder;          /* its path */
-    char *first; /* path of the decoder without past tokens; NULL: the decoder of all tokens */
+    bool sound;             /* the source is such a one, or samples, not tokens */
+    sn_dim samples; /* how many samples, as a polynomial of S; 0: the source is not samples */
+    char *encoder;  /* its path */
+    char *first;    /* path of the decoder without past tokens; NULL: the decoder of all tokens */
 } onnx_seq2seq;
 
 /* Whether the graph is a decoder's with keys and values of a source. */
@@ -29,6 +30,7 @@ sn_dim onnx_source_length(const onnx_call *c);
 sn_tensor onnx_make_source_mask(const onnx_asked *g);
 sn_tensor onnx_make_hidden(const onnx_asked *g);
 sn_tensor onnx_make_features(const onnx_asked *g);
+sn_tensor onnx_make_samples(const onnx_asked *g);
 /* Past tokens, or a source's keys and values, where no operator needs them. */
 sn_tensor onnx_make_unused(const onnx_asked *g);
 sn_tensor onnx_make_source_past(const onnx_asked *g);

@@ -106,6 +106,7 @@ static const struct {
               {PAST ".", true, false, make_past},
               {"pixel_values", false, false, make_pixels},
               {"input_features", false, true, onnx_make_features},
+              {"input_values", false, true, onnx_make_samples},
               {"decoder_attention_mask", false, true, make_mask},
               {"encoder_attention_mask", false, true, onnx_make_source_mask},
               {"encoder_hidden_states", false, true, onnx_make_hidden}};
@@ -461,6 +462,23 @@ static const sn_node *input_of(sn_module *m, const char *name) {
     return NULL;
 }
 
+/* How many samples the entry "prefill" takes. */
+static bool read_samples(const request *q, sn_error *err) {
+    sn_model *out = q->out;
+    sn_module *m = out->module;
+    const sn_dim n = input_of(m, "samples")->shape[1];
+    const sn_symbol *s = sn_symbol_at(m, sn_symbol_find(m, "S"));
+    const sn_dim S = sn_symbol_add(m, s->name, s->lo, s->hi);
+    int64_t value[SN_MAX_SYMBOLS] = {0};
+    out->lead = sn_dim_eval(m, n, value);
+    value[sn_symbol_find(m, "S")] = 1;
+    out->hop = sn_dim_eval(m, n, value) - out->lead;
+    out->mel = 1, out->frames = sn_dim_hi(m, n);
+    return sn_dim_add(m, sn_dim_mul(m, S, out->hop), out->lead) == n ||
+           sn_fail(err, SN_ERR_FILE, "%s: its encoder has no fixed number of samples a position",
+                   q->path);
+}
+
 /* The context and the sizes of sources. */
 static bool read_pair(const request *q, sn_error *err) {
     sn_model *out = q->out;
@@ -474,8 +492,9 @@ static bool read_pair(const request *q, sn_error *err) {
     out->batch = q->pair.sources;
     const int64_t vocab = first_key(q->config, (const char *const[]){"vocab_size", NULL});
     if (vocab) out->source_vocab = vocab;
-    if (q->pair.sound) out->source_vocab = 0, out->mel = q->pair.mel, out->frames = q->pair.frames;
-    return true;
+    if (!q->pair.sound) return true;
+    out->source_vocab = 0, out->mel = q->pair.mel, out->frames = q->pair.frames;
+    return !q->pair.samples || read_samples(q, err);
 }
 
 /* What classifiers and encoders of images say about themselves. */

@@ -7,15 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static onnx_fact *fact_of(onnx_import *im, const char *name) {
+/* The fact of the name; a new one has these bounds. NULL: there are too many. */
+static onnx_fact *fact_within(onnx_import *im, const char *name, int64_t lo, int64_t hi) {
     for (int i = 0; i < im->n_fact; i++)
         if (!strcmp(im->fact[i].name, name)) return &im->fact[i];
     if (im->n_fact == ONNX_FACTS) return NULL;
     onnx_fact *f = &im->fact[im->n_fact++];
-    /* caches may be empty before the first token */
-    *f = (onnx_fact){sn_arena_str(im->arena, name), NULL, strstr(name, "past") ? 0 : 1,
-                     im->size_max};
+    *f = (onnx_fact){sn_arena_str(im->arena, name), NULL, lo, hi};
     return f;
+}
+
+static onnx_fact *fact_of(onnx_import *im, const char *name) {
+    /* caches may be empty before the first token */
+    return fact_within(im, name, strstr(name, "past") ? 0 : 1, im->size_max);
 }
 
 /* A name as symbolic dims have it. */
@@ -38,8 +42,8 @@ sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty) {
 }
 
 sn_dim onnx_symbol_in(onnx_import *im, const char *name, int64_t lo, int64_t hi) {
-    onnx_fact *f = fact_of(im, name);
-    if (f) f->lo = lo;
+    onnx_fact *f = fact_within(im, name, lo, hi);
+    if (f && f->lo < lo) f->lo = lo;
     if (f && f->hi > hi) f->hi = hi;
     return onnx_symbol(im, name, false);
 }
@@ -218,5 +222,27 @@ void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {
         if (!f || f->hi <= bound) continue;
         f->hi = bound;
         c->im->again = true;
+    }
+}
+
+/* A symbol with the lower bounds of the rest. */
+void onnx_at_least(onnx_call *c, sn_dim a, int64_t n) {
+    const uint8_t *exponent;
+    for (int t = 0; !sn_dim_is_const(c->m, a, NULL) && t < sn_dim_terms(c->m, a); t++) {
+        const int64_t times = sn_dim_term(c->m, a, t, &exponent);
+        for (int i = 0; i < sn_symbol_count(c->m); i++) {
+            if (exponent[i] != 1 || times < 1) continue;
+            const sn_symbol *s = sn_symbol_at(c->m, i);
+            const sn_dim one = sn_symbol_add(c->m, s->name, s->lo, s->hi);
+            const sn_dim rest = sn_dim_sub(c->m, a, sn_dim_mul(c->m, one, times));
+            const int64_t others = sn_dim_lo(c->m, rest);
+            if (contains(c->m, rest, s) || others < INT32_MIN) continue;
+            const int64_t lack = n - others;
+            const int64_t bound = lack > 0 ? (lack + times - 1) / times : 0;
+            onnx_fact *f = bound > s->lo && bound <= s->hi ? fact_of(c->im, s->name) : NULL;
+            if (!f || f->lo >= bound) continue;
+            f->lo = bound;
+            c->im->again = true;
+        }
     }
 }

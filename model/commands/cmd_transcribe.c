@@ -46,7 +46,10 @@ static const arg_command command = {NAME,
                                     "write down what is said in a sound file",
                                     "Reads sound in windows of 30 seconds. If it is longer, each "
                                     "window begins where the last whole\n"
-                                    "part of the one before ended.\n",
+                                    "part of the one before ended. Models of samples (ONNX files "
+                                    "such as Moonshine's) read 1500\n"
+                                    "positions at once; longer sound is divided where it is "
+                                    "quiet.\n",
                                     table,
                                     .examples =
                                         "sinter transcribe WHISPER speech.wav --timestamps\n",

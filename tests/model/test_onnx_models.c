@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "model/embedder.h"
 #include "model/open.h"
+#include "model/transcribe.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -367,11 +368,11 @@ static void decode_pair(open_model *m, const int32_t *tokens, int32_t past, int3
     float logits[2][V];
     sn_error e = {0};
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 2, 1),
-                           SN_BIND_DIM("P", past), SN_BIND("lengths", SN_I32, &n, 1),
-                           SN_BIND_DIM("S", n)};
+                           SN_BIND_DIM("P", past), SN_BIND_DIM("S", n),
+                           SN_BIND("lengths", SN_I32, &n, 1)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 2, V);
-    if (!sn_run(m->session, "decode", in, m->model.mel ? 2 : 4, &out, 1, &e))
-        fail_msg("%s", e.message);
+    const int n_in = m->model.hop ? 3 : m->model.mel ? 2 : 4;
+    if (!sn_run(m->session, "decode", in, n_in, &out, 1, &e)) fail_msg("%s", e.message);
     for (int i = 0; i < 1 + both; i++) expect_near(logits[i], want, V, "decode of a pair");
 }
 
@@ -384,16 +385,20 @@ typedef struct pair_reference {
 static int32_t encode_pair(open_model *m, const pair_reference *y, int r) {
     sn_error e = {0};
     const int64_t *shape = y->source.shape, *numbers = y->source.data;
+    const bool samples = m->model.hop != 0;
     const int32_t n = (int32_t)((int64_t *)y->lengths.data)[r];
     int32_t words[16] = {0}, length = n;
-    float *const sound = (float *)y->source.data + (m->model.mel ? r * shape[1] * shape[2] : 0);
+    const int64_t size = samples ? shape[1] : m->model.mel ? shape[1] * shape[2] : 0;
+    float *const sound = (float *)y->source.data + r * size;
     sn_arg_binding text[] = {SN_BIND("source", SN_I32, words, 1, n),
                              SN_BIND("lengths", SN_I32, &length, 1)},
+                   wave[] = {SN_BIND("samples", SN_F32, sound, 1, shape[1]), SN_BIND_DIM("S", n)},
                    features = SN_BIND("features", SN_F32, sound, 1, shape[1], shape[2]);
     for (int i = 0; !m->model.mel && i < n; i++) words[i] = (int32_t)numbers[r * shape[1] + i];
     sn_session_reset(m->session);
-    const bool ok = m->model.mel ? sn_run(m->session, "prefill", &features, 1, NULL, 0, &e)
-                                 : sn_run(m->session, "prefill", text, 2, NULL, 0, &e);
+    const bool ok = samples        ? sn_run(m->session, "prefill", wave, 2, NULL, 0, &e)
+                    : m->model.mel ? sn_run(m->session, "prefill", &features, 1, NULL, 0, &e)
+                                   : sn_run(m->session, "prefill", text, 2, NULL, 0, &e);
     if (!ok) fail_msg("%s", e.message);
     return n;
 }
@@ -418,7 +423,7 @@ static void follow_pair(open_model *m, const pair_reference *y) {
 /* Encoder-decoders of several files, with and without a merged decoder. */
 static void test_pairs(void **state) {
     static const char *const cases[][2] = {
-        {"text", ""}, {"near", "/decoder_model_merged.onnx"}, {"sound", ""}};
+        {"text", ""}, {"near", "/decoder_model_merged.onnx"}, {"sound", ""}, {"samples", ""}};
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char path[256];
@@ -438,7 +443,8 @@ static void test_pairs(void **state) {
         if (!m) fail_msg("%s", e.message);
         assert_int_equal(m->model.context, 64);
         assert_int_equal(m->model.vocab, 11);
-        assert_int_equal(m->model.source_vocab, y.source.rank == 2 ? 11 : 0);
+        assert_int_equal(m->model.source_vocab, y.source.dtype == SN_I64 ? 11 : 0);
+        if (m->model.hop) assert_true(m->model.hop == 48 && m->model.lead == 48);
         follow_pair(m, &y);
         model_close(m);
         sn_npy_free(&y.source);
@@ -446,6 +452,51 @@ static void test_pairs(void **state) {
         sn_npy_free(&y.ids);
         sn_npy_free(&y.logits);
     }
+}
+
+/* The ends of the parts of a sound, in seconds. */
+typedef struct parts {
+    double end[8];
+    int n;
+} parts;
+
+static bool take_part(void *user, double begin, double end, const int32_t *ids, int64_t n,
+                      sn_error *err) {
+    parts *p = user;
+    (void)ids, (void)err;
+    assert_true(n > 0 && p->n < 8 && fabs(begin - (p->n ? p->end[p->n - 1] : 0)) < 1e-9);
+    p->end[p->n++] = end;
+    return true;
+}
+
+/* A model of samples reads 1500 positions at once. Longer sound is divided where it is quiet. */
+static void test_samples(void **state) {
+    enum { WINDOW = 48 * 1501, N = 100000, QUIET = 40000, LOUD = 45000 };
+    sn_error e = {0};
+    audio a = {.sample = malloc(sizeof(float) * N), .n = N, .rate = 16000};
+    (void)state;
+    assert_non_null(a.sample);
+    for (int i = 0; i < N; i++)
+        a.sample[i] = (i < QUIET || i >= LOUD ? 1.0F : 1e-3F) * sinf((float)i * (float)i * 1e-4F);
+    open_model *m =
+        lm_open(&(open_options){.path = DATA "samples",
+                                .entries = SN_CACHED,
+                                .any_model = true,
+                                .compile = {.level = 4, .backend = "native", .cache_dir = "none"}},
+                &e);
+    if (!m) fail_msg("%s", e.message);
+    assert_int_equal(m->model.frames, WINDOW);
+    parts p = {.n = 0};
+    transcribe_options o = {.sink = take_part, .user = &p};
+    if (!transcribe(m, &a, &o, &e)) fail_msg("%s", e.message);
+    assert_int_equal(p.n, 2);
+    assert_true(p.end[0] > QUIET / 16e3 && p.end[0] <= LOUD / 16e3 + 0.05);
+    assert_true(fabs(p.end[1] - N / 16e3) < 1e-9);
+    o.timestamps = true;
+    assert_false(transcribe(m, &a, &o, &e));
+    expect_error(&e, SN_ERR_USAGE, "decoder_model_merged", "--timestamps");
+    audio_free(&a);
+    model_close(m);
 }
 
 static void test_refusals(void **state) {
@@ -654,11 +705,12 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder),  cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_context),  cmocka_unit_test(test_whole_context),
-        cmocka_unit_test(test_object),   cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_classes),  cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_decoder), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_context), cmocka_unit_test(test_whole_context),
+        cmocka_unit_test(test_object),  cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_classes), cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

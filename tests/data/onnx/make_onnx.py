@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 ALL = len(sys.argv) > 2
 V, D, H, LAYERS = (100, 32, 4, 2) if ALL else (11, 16, 4, 1)
-MEL, FRAMES = 8, 24
+MEL, FRAMES, SAMPLES = 8, 24, 336
 LEAST = torch.finfo(torch.float32).min
 
 
@@ -252,20 +252,26 @@ class Bart(nn.Module):
 
 
 class Pair(Bart):
-    """A decoder with caches. sound: spectrograms instead of tokens, as Whisper has them; near: T5's relative positions."""
+    """A decoder with caches. sound: spectrograms instead of tokens, as Whisper has them, or samples, as Moonshine; near: T5's
+    relative positions."""
 
-    def __init__(self, how, sound=False, near=False):
+    def __init__(self, how, sound="", near=False):
         super().__init__(how)
         self.sound, self.near = sound, near
-        if sound:
+        if sound == "spectrograms":
             self.wave = nn.ModuleList([nn.Conv1d(MEL, D, 3, 1, 1), nn.Conv1d(D, D, 3, 2, 1)])
+        if sound == "samples":
+            self.wave = nn.ModuleList([nn.Conv1d(1, D, 15, 8, bias=False), nn.Conv1d(D, D, 5, 3), nn.Conv1d(D, D, 3, 2)])
         if near:
             self.bias = nn.Embedding(64, H)
 
     def encode(self, source, attention_mask=None):
-        if self.sound:
+        if self.sound == "spectrograms":
             x = F.gelu(self.wave[1](F.gelu(self.wave[0](source)))).transpose(1, 2)
             z, mask = x + self.pos.weight[:FRAMES // 2], None
+        elif self.sound:
+            x = torch.tanh(self.wave[0](source.unsqueeze(1)))
+            z, mask = F.gelu(self.wave[2](F.gelu(self.wave[1](x)))).transpose(1, 2), None
         else:
             z, mask = self.start(self.encoder, source), padding(attention_mask)
         for l in self.encoder.layer:
@@ -423,7 +429,7 @@ def merge_decoders(folder):
     onnx.save(helper.make_model(graph, opset_imports=first.opset_import), f"{folder}/decoder_model_merged.onnx")
 
 
-def export_pair(name, how, opset, sound=False, near=False):
+def export_pair(name, how, opset, sound="", near=False):
     """encoder_model, decoder_model, decoder_with_past_model and decoder_model_merged as Optimum names inputs and outputs."""
     folder = f"{sys.argv[1]}/{name}"
     os.makedirs(folder, exist_ok=True)
@@ -434,7 +440,7 @@ def export_pair(name, how, opset, sound=False, near=False):
     source, mask = torch.randint(0, V, (B, S)), torch.ones(B, S, dtype=torch.long)
     mask[1, 4:] = 0
     if sound:
-        source, mask = torch.randn(B, MEL, FRAMES), None
+        source, mask = torch.randn(B, MEL, FRAMES) if sound == "spectrograms" else torch.randn(B, SAMPLES), None
     ids = torch.randint(0, V, (B, T))
     kinds = [f"{i}.{side}.{k}" for i in range(LAYERS) for side in ("decoder", "encoder") for k in ("key", "value")]
     own = [k for k in kinds if ".decoder." in k]
@@ -443,7 +449,9 @@ def export_pair(name, how, opset, sound=False, near=False):
         logits, *past = m.decode(ids, z, mask)
     batch = {0: "batch_size"}
     axes = {"input_ids": {**batch, 1: "encoder_sequence_length"}, "attention_mask": {**batch, 1: "encoder_sequence_length"},
-            "input_features": {**batch, 1: "feature_size", 2: "encoder_sequence_length"}, "last_hidden_state": batch}
+            "input_features": {**batch, 1: "feature_size", 2: "encoder_sequence_length"},
+            "input_values": {**batch, 1: "num_samples"}, "last_hidden_state": batch}
+    source_name = {"": "input_ids", "spectrograms": "input_features", "samples": "input_values"}[sound]
 
     def save(part, call, given, results):
         torch.onnx.export(Part(m, call), tuple(given.values()), f"{folder}/{part}.onnx", input_names=list(given),
@@ -451,9 +459,9 @@ def export_pair(name, how, opset, sound=False, near=False):
                           opset_version=opset)
 
     more = {} if sound else {"attention_mask": mask}
-    save("encoder_model", m.encode, {"input_features" if sound else "input_ids": source, **more}, ["last_hidden_state"])
+    save("encoder_model", m.encode, {source_name: source, **more}, ["last_hidden_state"])
     axes.update({"input_ids": {**batch, 1: "decoder_sequence_length"}, "encoder_attention_mask": axes["attention_mask"],
-                 "encoder_hidden_states": {**batch, 1: "encoder_sequence_length" + " / 2" * sound}})
+                 "encoder_hidden_states": {**batch, 1: "encoder_sequence_length" + " / 2" * (sound == "spectrograms")}})
     axes.update({"past_key_values." + k: {**batch, 2: "encoder_sequence_length_out" if ".encoder." in k else
                                           "past_decoder_sequence_length"} for k in kinds})
     more = {} if sound else {"encoder_attention_mask": mask}
@@ -520,4 +528,5 @@ else:
     write_operators()
     export_pair("text", 0, 14)
     export_pair("near", 1, 16, near=True)
-    export_pair("sound", 3, 14, sound=True)
+    export_pair("sound", 3, 14, sound="spectrograms")
+    export_pair("samples", 3, 14, sound="samples")
