@@ -671,6 +671,14 @@ wrong('saved', () => again.save());
 wrong('full', () => [...m.generateTokens(new Array(513).fill(403))]);
 const weights = fs.readFileSync('web/story.weights'), other = await story.load({ weights: weights.buffer });
 const given = (bytes) => story.load({ verify: true, weights: bytes });
+// loading calls both entries, unless it should not
+const { run } = story.Model.prototype, called = [];
+story.Model.prototype.run = function (name, ...rest) { called.push(name); return run.call(this, name, ...rest); };
+await story.load({ weights, warmUp: false });
+called.push('and');
+await story.load({ weights });
+console.log('called', ...called);
+story.Model.prototype.run = run;
 wrong('foreign', () => m.run('decode', { P: 0 }, { tokens: [1] }, other.newState()));
 await story.load({ code: './none.wasm' }).catch((e) => console.log('code', e.name, e.message));
 await given(weights.subarray(0, 8192)).catch((e) => console.log('short', e.message));
@@ -704,7 +712,7 @@ END
         "draws true false" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
         "token .*an element of 'tokens' is outside 0..511" "state .*decode needs a state" "full .*exceed the context" \
         "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858" \
-        "half $half" "dims 66 true" "fraction SinterError .*element 0 of 'tokens' is 1.5, not an integer of type i32" \
+        "half $half" "dims 66 true" "called and prefill decode" "fraction SinterError .*element 0 of 'tokens' is 1.5, not an integer of type i32" \
         "nan SinterError .*is NaN" "short SinterError .*a saved state has" "task SinterError .*not a classifier" \
         "freed SinterError .*was freed" "saved SinterError .*was freed" "foreign SinterError .*another model" \
         "code SinterError .*none.wasm: .*no such file" "language SinterError .*not a classifier"; do

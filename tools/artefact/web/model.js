@@ -377,7 +377,8 @@ export class Model {
 
 /**
  * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be
- * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights).
+ * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights), warmUp (false: see
+ * Model.warmUp).
  */
 export async function load(options = {}) {
   const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
@@ -388,6 +389,7 @@ export async function load(options = {}) {
   if (bytes) model.weightsView(bytes.length).set(bytes);
   else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
   model.open(options.verify);
+  if (options.warmUp !== false) model.warmUp();
   if (reads) model.tokenizer = await tokenizer;
   return model;
 }

@@ -73,6 +73,18 @@ Object.assign(Model.prototype, {
     }
   },
 
+  /**
+   * Calls the entries of a decoder once: JavaScript compiles functions when they are called, and better ones once they
+   * have worked for a while, and memory for a state and for calls is mapped. Other models do nothing.
+   */
+  warmUp() {
+    if (!['prefill', 'decode'].every((name) => this.has(name) && this.entry(name).inputs.length === 1)) return;
+    const state = this.newState(), T = Math.min(8, artefact.context);
+    this.run('prefill', { T, P: 0 }, { tokens: new Array(T).fill(0) }, state);
+    this.run('decode', { P: 0 }, { tokens: [0] }, state);
+    state.free();
+  },
+
   encode(text) {
     if (!this.tokenizer) throw new SinterError('no tokenizer was compiled with the model: use token ids');
     return this.tokenizer.encode(text);

@@ -45,6 +45,8 @@ export interface LoadOptions {
   cache?: boolean;
   /** Compares the checksum of the weights, which reads all of them. */
   verify?: boolean;
+  /** false: loading a decoder does not call its entries once, so it ends earlier, and the first token comes later. */
+  warmUp?: boolean;
 }
 
 export interface Class {
