@@ -15,8 +15,7 @@ static const double seconds_per_timestamp = 0.02;
 
 typedef struct whisper {
     open_model *m;
-    size_t
-        hop; /* samples of a frame; 1: the model takes samples, and has neither timestamps nor languages */
+    size_t hop; /* samples of a frame; 1: a model of samples, without timestamps and languages */
     const transcribe_options *o;
     cJSON *config; /* generation_config.json, or NULL */
     sn_token_rules rules;
@@ -78,19 +77,23 @@ static bool read_tokens(whisper *w, sn_error *err) {
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(w->config, "no_timestamps_token_id"),
                 *many = cJSON_GetObjectItemCaseSensitive(w->config, "is_multilingual"),
                 *first = cJSON_GetObjectItemCaseSensitive(w->config, "max_initial_timestamp_index");
-    w->first_time =
-        1 + (samples               ? INT32_MAX - 1
-             : cJSON_IsNumber(id)  ? id->valueint
-             : w->m->io->tokenizer ? sn_tokenizer_id(w->m->io->tokenizer, none, strlen(none))
-                                   : -1);
-    w->max_first = cJSON_IsNumber(first) ? w->first_time + first->valueint : INT32_MAX;
+    const int32_t untimed = samples              ? INT32_MAX - 1
+                            : cJSON_IsNumber(id) ? id->valueint
+                            : w->m->io->tokenizer
+                                ? sn_tokenizer_id(w->m->io->tokenizer, none, strlen(none))
+                                : -1;
     w->languages = samples              ? false
                    : cJSON_IsBool(many) ? cJSON_IsTrue(many)
                                         : find_language(w, "de") >= 0;
-    if ((!samples && !is_token(w, w->first_time - 1, "text without timestamps", err)) ||
+    if ((!samples && !is_token(w, untimed, "text without timestamps", err)) ||
         !is_token(w, w->rules.start, "the beginning (decoder_start_token_id)", err) ||
         !is_token(w, w->rules.eos, "the end (eos_token_id)", err))
         return false;
+    w->first_time = untimed + 1;
+    w->max_first = INT32_MAX;
+    if (cJSON_IsNumber(first) && first->valueint >= 0 &&
+        first->valueint < INT32_MAX - w->first_time)
+        w->max_first = w->first_time + first->valueint;
     w->language = -1;
     if (!w->languages)
         return (!w->o->language && !w->o->to_english) ||

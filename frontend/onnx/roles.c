@@ -474,9 +474,12 @@ static bool read_samples(const request *q, sn_error *err) {
     value[sn_symbol_find(m, "S")] = 1;
     out->hop = sn_dim_eval(m, n, value) - out->lead;
     out->mel = 1, out->frames = sn_dim_hi(m, n);
-    return sn_dim_add(m, sn_dim_mul(m, S, out->hop), out->lead) == n ||
-           sn_fail(err, SN_ERR_FILE, "%s: its encoder has no fixed number of samples a position",
-                   q->path);
+    return (out->hop > 0 && out->hop + out->lead > 0 && out->frames <= INT32_MAX &&
+            sn_dim_add(m, sn_dim_mul(m, S, out->hop), out->lead) == n) ||
+           sn_fail(err, SN_ERR_FILE,
+                   "%s: its encoder takes %lld samples at most, not a fixed number "
+                   "for each position, which with 1500 positions fits 31 bits",
+                   q->path, (long long)out->frames);
 }
 
 /* The context and the sizes of sources. */
