@@ -1,5 +1,6 @@
 /* in_place.c: see in_place.h. A row kernel processes a row in several loops: each computes the
- * nodes with the same number of reductions below them (codegen/rows/map_reduce.c). */
+ * nodes with the same number of reductions below them (codegen/rows/map_reduce.c). A sum of columns
+ * has another shape than the operands below it, so its result never lies in one of them. */
 #include "passes/plan/in_place.h"
 #include "passes/graph_util.h"
 
@@ -22,7 +23,6 @@ bool sn_reads_before(const sn_region *body, int arg, int result) {
     for (int k = 0; k < order.n; k++) {
         const sn_node *n = order.node[k];
         bool reduces = sn_reduces(n), below = n == body->arg[arg];
-        if (reduces && !sn_reduces_rows(n)) return false;
         for (int j = 0; j < n->n_in; j++)
             for (int b = 0; b < k; b++) {
                 if (order.node[b] != n->in[j]) continue;

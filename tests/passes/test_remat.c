@@ -4,6 +4,7 @@
 #include "frontend/sinter.h"
 #include "passes/plan/memory.h"
 #include "tests/support/effort.h"
+#include "tests/support/jit_run.h"
 #include "tests/support/noise.h"
 
 #include <setjmp.h>
@@ -191,12 +192,73 @@ static void options(void **state) {
     sn_module_free(m);
 }
 
+/* ---- states that are written between two uses of what was made from them ---- */
+
+enum { ROWS = 96, WIDE = 8 * D };
+
+/* Three tensors that are larger than all others, made from x. */
+static sn_tensor peak(sn_module *m, sn_tensor x) {
+    sn_tensor up = sn_linear(x, sn_param(m, "up", SN_F32, WIDE, D), NULL),
+              gate = sn_linear(x, sn_param(m, "gate", SN_F32, WIDE, D), NULL);
+    return sn_linear(sn_mul(sn_softmax(gate, -1), up), sn_param(m, "down", SN_F32, D, WIDE), NULL);
+}
+
+/* `early` is read before and after the peak. It is made by a product from a state that the peak needs in
+ * its next value, ... */
+static sn_tensor of_product(sn_module *m, sn_tensor x) {
+    sn_tensor a = sn_state(m, "a", SN_F32, D, D), early = sn_softmax(sn_matmul(x, a), -1);
+    sn_tensor next = sn_add(a, sn_matmul(sn_swap(x, 0, 1), x));
+    sn_assign(a, next);
+    return sn_mul(early, peak(m, sn_matmul(early, next)));
+}
+
+/* ... by the kernel that writes the state, ... */
+static sn_tensor of_writer(sn_module *m, sn_tensor x) {
+    sn_tensor a = sn_state(m, "a", SN_F32, ROWS, D), sum = sn_add(a, x), early = sn_tanh(sum);
+    sn_assign(a, sn_sub(sum, early));
+    return sn_mul(early, peak(m, early));
+}
+
+/* ... or from an input, so that it can be made again. */
+static sn_tensor of_input(sn_module *m, sn_tensor x) {
+    sn_tensor a = sn_state(m, "a", SN_F32, ROWS, D), early = sn_tanh(x);
+    sn_assign(a, sn_mul(a, 0.5));
+    return sn_mul(early, peak(m, early));
+}
+
+/* In less memory a step is refused if `early` cannot be made again, or gives the same. */
+static void written_states(void **state) {
+    (void)state;
+    static const struct {
+        sn_tensor (*build)(sn_module *m, sn_tensor x);
+        bool again;
+    } cases[] = {{of_product, false}, {of_writer, false}, {of_input, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t whole = 0;
+        for (int percent = 100; percent >= 97; percent -= 3) {
+            sn_module *m = sn_module_new("states");
+            sn_entry_begin(m, "step");
+            sn_output("y", cases[i].build(m, sn_input(m, "x", SN_F32, ROWS, D)));
+            sn_options o = {.level = 2, .threads = 2, .memory_budget = whole * percent / 100};
+            jit_run r;
+            bool ok = jit_open(&r, m, &o, jit_random_leaf, NULL);
+            if (ok != (!whole || cases[i].again))
+                fail_msg("case %zu, %d %%: %s", i, percent, r.why);
+            if (ok && !jit_check(&r, "step", NULL, 1e-5, 4))
+                fail_msg("case %zu, %d %%: %s", i, percent, r.why);
+            if (!ok) assert_non_null(strstr(r.why, "needs"));
+            whole = ok ? sn_plan_arena(sn_program_entry(r.p, "step")->code.plan, NULL) : 1;
+            jit_close(&r);
+            sn_module_free(m);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_in_less),
-        cmocka_unit_test(enough),
-        cmocka_unit_test(impossible),
-        cmocka_unit_test(options),
+        cmocka_unit_test(same_bits_in_less), cmocka_unit_test(enough),
+        cmocka_unit_test(impossible),        cmocka_unit_test(options),
+        cmocka_unit_test(written_states),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
