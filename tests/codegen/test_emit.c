@@ -340,6 +340,41 @@ static void targets(void **state) {
     assert_true(t.vector_bytes == 32 && t.vector_regs == 16 && t.has_avx2);
     assert_true(sn_target_init(&t, "x86-64-v3,-fma,+avxvnni", &err));
     assert_true(!t.has_fma && t.has_vnni && t.vector_bytes == 32);
+    /* a feature brings those that it needs, and goes with each of them */
+    static const char *const needs[][2] = {{"ssse3", "sse3"},
+                                           {"sse4.1", "ssse3"},
+                                           {"sse4.2", "sse4.1"},
+                                           {"avx", "sse4.2"},
+                                           {"f16c", "avx"},
+                                           {"fma", "avx"},
+                                           {"avx2", "avx"},
+                                           {"avxvnni", "avx2"},
+                                           {"avx512f", "avx2"},
+                                           {"avx512f", "fma"},
+                                           {"avx512f", "f16c"},
+                                           {"avx512bw", "avx512f"},
+                                           {"avx512cd", "avx512f"},
+                                           {"avx512dq", "avx512f"},
+                                           {"avx512vl", "avx512f"},
+                                           {"avx512vbmi", "avx512bw"},
+                                           {"avx512vbmi2", "avx512bw"},
+                                           {"avx512vnni", "avx512f"},
+                                           {"avx512bf16", "avx512bw"},
+                                           {"avx512fp16", "avx512vl"},
+                                           {"avx512fp16", "avx512dq"}};
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        for (int less = 0; less < 2; less++) {
+            char one[60], both[120];
+            sn_target u;
+            snprintf(one, sizeof one, "sapphirerapids,-%s", needs[i][1]);
+            snprintf(both, sizeof both, "%s,-%s", one, needs[i][0]);
+            if (!less) {
+                snprintf(one, sizeof one, "x86-64,+%s", needs[i][0]);
+                snprintf(both, sizeof both, "x86-64,+%s,+%s", needs[i][1], needs[i][0]);
+            }
+            assert_true(sn_target_init(&t, one, &err) && sn_target_init(&u, both, &err));
+            if (t.feature_set != u.feature_set) fail_msg("%s is not %s", one, both);
+        }
     assert_true(sn_target_init(&t, "aarch64,+bf16", &err));
     assert_true(t.vector_bytes == 16 && t.vector_regs == 32 && t.has_fma && t.has_bf16);
     assert_false(sn_target_init(&t, "x86-64-v33", &err));

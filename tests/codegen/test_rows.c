@@ -259,6 +259,28 @@ static void rows_in_tiles(void **state) {
     assert_true(loads[6] < loads[0]); /* no tile */
 }
 
+/* One kernel gives rows and their sums: no tile, which would leave out the rows. */
+static void rows_beside_sums(void **state) {
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        sn_module *m = sn_module_new("rows");
+        sn_dim n = sn_symbol(m, "N", 2, 1000);
+        sn_entry_begin(m, "main");
+        sn_tensor x = sn_input(m, "x", SN_F32, n, WIDTH), y = sn_input(m, "y", SN_F32, 1, WIDTH);
+        sn_tensor product = sn_mul(x, y), sum = sn_sum_keep(product, -1);
+        sn_output("a", first ? product : sum);
+        sn_output("b", first ? sum : product);
+        sn_options o = {.level = 4, .threads = 2};
+        jit_run r;
+        if (!jit_open(&r, m, &o, draw_data, NULL)) fail_msg("%s", r.why);
+        assert_int_equal(sn_program_entry(r.p, "main")->code.plan->n_step, 1);
+        for (int64_t size = 3; size < 9; size += 5)
+            if (!jit_check(&r, "main", &size, 1e-5, 1)) fail_msg("%s", r.why);
+        jit_close(&r);
+        sn_module_free(m);
+    }
+}
+
 /* A constant that the kernel itself could make, and that a gather reads from memory. */
 static void gathered_constant(void **state) {
     (void)state;
@@ -458,8 +480,8 @@ static void first_of_long_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nan_in_rows),       cmocka_unit_test(dropout),
-        cmocka_unit_test(rows_in_tiles),     cmocka_unit_test(gathered_constant),
-        cmocka_unit_test(nan_in_sorts),      cmocka_unit_test(first_of_rows),
-        cmocka_unit_test(first_of_long_rows)};
+        cmocka_unit_test(rows_in_tiles),     cmocka_unit_test(rows_beside_sums),
+        cmocka_unit_test(gathered_constant), cmocka_unit_test(nan_in_sorts),
+        cmocka_unit_test(first_of_rows),     cmocka_unit_test(first_of_long_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,8 @@ static int hash(int x) {
     _(apart, true, BIN(ne, BIN(div, q, num(q, 32)), BIN(div, k, num(k, 32))), q / 32 != k / 32)    \
     _(strided, false, BIN(eq, BIN(mod, BIN(sub, q, k), num(q, 7)), num(q, 0)),                     \
       ((q - k) % 7 + 7) % 7 == 0)                                                                  \
+    _(implied, true, BIN(le, BIN(le, k, q), BIN(lt, k, num(k, 33))), k > q || k < 33)              \
+    _(only_later, true, BIN(lt, BIN(le, k, q), BIN(lt, k, num(k, 48))), k > q && k < 48)           \
     _(columns, true, BIN(lt, BIN(mod, k, num(k, 48)), num(k, 16)), k % 48 < 16)                    \
     _(scaled, true,                                                                                \
       BIN(lt, BIN(mul, k, num(k, -3)), BIN(sub, num(q, 10), BIN(mul, q, num(q, 2)))),              \
