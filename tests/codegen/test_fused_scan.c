@@ -81,6 +81,16 @@ static sn_scanned stages(const sn_tensor *in) {
                    .body = stages_step);
 }
 
+/* A carry that is the same all along the inner axis */
+static void spread_step(sn_scan_step *s) {
+    sn_tensor h = sn_tanh(sn_add(s->carry[0], sn_mul(col(s->x[0]), row(s->x[1]))));
+    s->y[0] = sn_mean(sn_square(h), -1);
+    s->next[0] = sn_broadcast(sn_expand(s->y[0], -1), B, C, K);
+}
+static sn_scanned spread(const sn_tensor *in) {
+    return sn_scan(.carry = {in[2]}, .x = {in[0], in[1]}, .axis = 1, .body = spread_step);
+}
+
 /* S4D: complex states of each channel, whose decays are parameters; all states are results */
 static void diagonal_step(sn_scan_step *s) {
     const sn_tensor *a = s->user;
@@ -152,6 +162,7 @@ static const struct model {
      ONE_KERNEL},
     {"gates", gates, 4, {SEQ, SEQ, SEQ, {B, C}}, false, ONE_KERNEL},
     {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true, MORE},
+    {"spread", spread, 3, {SEQ, {B, T, K}, {B, C, K}}, false, MORE},
     {"stages", stages, 5, {SEQ, {B, T, N}, {B, C, N}, {B, C}, {B, C}}, false, MORE},
     {"diagonal", diagonal, 5, {{B, T, 3}, {3, C}, {3, C}, {B, 3, C}, {B, 3, C}}, false, MORE},
     {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false, MORE},

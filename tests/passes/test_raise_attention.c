@@ -587,6 +587,7 @@ static void nothing_is_silent(void **state) {
         {false, "`tanh` (test_raise_attention.c"},
         {false, "a kernel over rows of T elements, not a part of attention with `dot`"},
         {true, "is needed elsewhere"},
+        {false, "no second product takes it, as attention has"},
     };
     sn_module *m = sn_module_new("m");
     sn_entry_begin(m, "f");
@@ -594,6 +595,7 @@ static void nothing_is_silent(void **state) {
     sn_tensor s = sn_div(scores(&p), ROOT), c = sn_full(m, SN_F32, 0, H, 8, 4);
     sn_output("weights", sn_softmax(s, -1));
     sn_output("y", sn_matmul(sn_softmax(sn_mul(s, 3), -1), p.v));
+    sn_output("squares", sn_relu(sn_matmul(p.q, sn_swap(p.q, -2, -1))));
     sn_output("few", sn_softmax(sn_input(m, "router", SN_F32, p.T, 8), -1));
     sn_output("pool", sn_softmax(sn_input(m, "pool", SN_F32, 2, p.T), -1));
     sn_output("loop", sn_scan(.carry = {c}, .x = {sn_input(m, "x", SN_F32, p.T, H, 8, 4)},
