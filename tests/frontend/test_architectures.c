@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/support/text.h"
 
 enum { B = 2, S = 7, T = 5, V = 29, D = 24, MAX_PARAM = 128 };
 
@@ -277,9 +278,53 @@ static void minilm(void **state) {
     sn_model_dir_close(d);
 }
 
+/* A value that a config leaves out is that of the published config class of its family. */
+static void left_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *key, *value;
+    } rows[] = {{"bert", "layer_norm_eps", "1e-12"},      {"roberta", "layer_norm_eps", "1e-12"},
+                {"roberta", "pad_token_id", "1"},         {"camembert", "hidden_act", "\"gelu\""},
+                {"xlm-roberta", "type_vocab_size", "2"},  {"electra", "layer_norm_eps", "1e-12"},
+                {"electra", "embedding_size", "128"},     {"albert", "layer_norm_eps", "1e-12"},
+                {"albert", "hidden_act", "\"gelu_new\""}, {"deberta-v2", "layer_norm_eps", "1e-7"},
+                {"deberta-v2", "type_vocab_size", "0"},   {"llama", "rms_norm_eps", "1e-6"},
+                {"llama", "rope_theta", "10000"},         {"mistral", "rms_norm_eps", "1e-6"},
+                {"gpt_neox", "layer_norm_eps", "1e-5"},   {"gpt_neox", "hidden_act", "\"gelu\""},
+                {"phi", "layer_norm_eps", "1e-5"},        {"stablelm", "layer_norm_eps", "1e-5"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text[2];
+        for (int given = 0; given < 2; given++) {
+            char config[512];
+            sn_error err = {0};
+            sn_model model;
+            int n = snprintf(config, sizeof config,
+                             "{\"model_type\": \"%s\", \"vocab_size\": 29, "
+                             "\"max_position_embeddings\": 16, \"hidden_size\": 24, "
+                             "\"intermediate_size\": 40, \"num_hidden_layers\": 1, "
+                             "\"num_attention_heads\": 3",
+                             rows[i].family);
+            if (given)
+                n += snprintf(config + n, sizeof config - (size_t)n, ", \"%s\": %s", rows[i].key,
+                              rows[i].value);
+            snprintf(config + n, sizeof config - (size_t)n, "}");
+            sn_config *c = sn_config_parse("config.json", config, strlen(config), &err);
+            need(c && sn_model_build(c, NULL, &model, &err), &err);
+            text[given] = module_text(model.module);
+            sn_module_free(model.module);
+            sn_config_free(c);
+        }
+        if (strcmp(text[0], text[1]))
+            fail_msg("%s: %s is not %s", rows[i].family, rows[i].key, rows[i].value);
+        free(text[0]);
+        free(text[1]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a9_bert), cmocka_unit_test(a8_encoder_decoder),
-        cmocka_unit_test(decoder_hides_the_future), cmocka_unit_test(minilm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a9_bert),
+                                       cmocka_unit_test(a8_encoder_decoder),
+                                       cmocka_unit_test(decoder_hides_the_future),
+                                       cmocka_unit_test(minilm), cmocka_unit_test(left_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
