@@ -283,7 +283,7 @@ static bool take(onnx_call *c, int out, onnx_value *v, int axis, sn_dim start, s
     sn_tensor x = onnx_tensor_of(c, v);
     if (start != 0 || size != v->shape[axis] || step != 1)
         x = sn_slice_at(c->at, x, axis, start, size, step);
-    return onnx_set(c, out, flip ? sn_flip(x, axis) : x);
+    return onnx_set_narrow(c, out, flip ? sn_flip(x, axis) : x, v->narrow);
 }
 
 bool onnx_split(onnx_call *c) {

@@ -399,6 +399,62 @@ static void test_quantised(void **state) {
 }
 
 /* 3 elements times 1.5 are 4 of 4.5, which lie symmetrically: at 0, 2/3, 4/3 and 2. */
+static void put_setting(bytes *node, const char *name, int64_t value) {
+    bytes setting = {0};
+    put_text(&setting, 1, name), put_int(&setting, 3, value), put_int(&setting, 20, 2);
+    put_message(node, 5, &setting);
+}
+
+/* Integers of 16 and 32 bits without sign are of wider types, but wrap around: parts of a tensor do, too;
+ * the places of its largest elements are signed. */
+static void test_narrow_results(void **state) {
+    static const float x[] = {7, 5, 6};
+    static const int64_t one = 1;
+    enum { FLOAT = 1, UINT16 = 4, INT64 = 7, UINT32 = 12 };
+    static const struct {
+        const char *op, *in, *out;
+        int to, axis;
+    } nodes[] = {{"Cast", "x", "s", UINT16, 0}, {"Split", "s", "abc", 0, 1},
+                 {"Sub", "ba", "d", 0, 0},      {"Cast", "d", "p", FLOAT, 0},
+                 {"Cast", "x", "l", UINT32, 0}, {"TopK", "lk", "vi", 0, 0},
+                 {"Sub", "ik", "j", 0, 0},      {"Cast", "j", "q", FLOAT, 0}};
+    (void)state;
+    bytes g = {0}, k = {0};
+    sn_error e = {0};
+    put_value(&g, 11, "x");
+    put_int(&k, 1, 1), put_int(&k, 2, INT64), put_text(&k, 8, "k");
+    put_bytes(&k, 9, &one, sizeof one);
+    put_message(&g, 5, &k);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        bytes node = {0};
+        for (const char *c = nodes[i].in; *c; c++) put_bytes(&node, 1, c, 1);
+        for (const char *c = nodes[i].out; *c; c++) put_bytes(&node, 2, c, 1);
+        put_text(&node, 4, nodes[i].op);
+        if (nodes[i].to) put_setting(&node, "to", nodes[i].to);
+        if (nodes[i].axis) put_setting(&node, "axis", nodes[i].axis);
+        put_message(&g, 1, &node);
+    }
+    for (const char *c = "pq"; *c; c++) {
+        bytes out = {0};
+        put_bytes(&out, 1, c, 1);
+        put_message(&g, 12, &out);
+    }
+    sn_module *m = sn_module_new("narrow");
+    sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
+    if (!w) fail_msg("%s", e.message);
+    sn_eval *ev = sn_eval_new(m, (const int64_t[16]){1});
+    assert_true(sn_eval_bind(ev, "x", x, sizeof x));
+    static const double want[] = {65534, -1};
+    for (int i = 0; i < 2; i++) {
+        const sn_value *y = sn_eval_node(ev, sn_entry_get(m, "forward")->output[i].node);
+        assert_true(y && y->n == 1);
+        assert_float_equal(y->data[0], want[i], 0);
+    }
+    sn_eval_free(ev);
+    sn_weights_close(w);
+    sn_module_free(m);
+}
+
 static void test_symmetric_places(void **state) {
     static const float x[] = {1, 3, 2}, scales[] = {1, 1.5F};
     static const double want[] = {1, 7.0 / 3, 8.0 / 3, 2};
@@ -656,6 +712,7 @@ int main(void) {
         cmocka_unit_test(test_exported_by_torch),
         cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
+        cmocka_unit_test(test_narrow_results),
         cmocka_unit_test(test_symmetric_places),
         cmocka_unit_test(test_one_sided_padding),
         cmocka_unit_test(test_quantised),
