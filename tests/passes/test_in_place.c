@@ -138,6 +138,14 @@ static void build_part_of(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     sn_assign(b, sn_add(product(y, sn_swap(x, 0, 1)), b));
 }
 
+/* what the result's buffer holds around it is written after the operand */
+static void build_padded(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), padded = sn_pad(sn_softmax(t, -1), 0, N, N, 0.25);
+    sn_assign(a, product(sn_slice(padded, 0, N / 2, N), x));
+    sn_assign(b, sn_add(product(sn_slice(padded, 0, N, N), sn_slice(padded, 0, 2 * N, N)), b));
+}
+
 static const in_place_case cases[] = {
     {"update", build_update, 0},
     {"swap", build_swap, -1},
@@ -153,6 +161,7 @@ static const in_place_case cases[] = {
     {"early result", build_early_result, -1},
     {"parts", build_parts, -1},
     {"part of a temporary", build_part_of, -1},
+    {"padded", build_padded, -1},
 };
 
 static sn_module *make(const in_place_case *c) {

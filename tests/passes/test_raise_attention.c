@@ -112,6 +112,10 @@ SPELLING(weighted_op, sn_tensor q = sn_concat(3, sn_mul(sn_tanh(p.q), 3), p.q);
 SPELLING(weighted_rows, sn_tensor q = sn_transpose(sn_tanh(p.q), 0, 2, 1, 3);
          sn_tensor r = sn_einsum("bqhd,bhkd->bhqk", q, sn_tanh(p.k));
          return finish(&p, sn_div(sn_add(scores(&p), sn_mul(r, 3)), ROOT));)
+SPELLING(columns_plain, sn_tensor c = sn_input(m, "c", SN_F32, p.B, H, D, p.T);
+         sn_tensor r = sn_matmul(sn_tanh(p.q), c);
+         return finish(&p, sn_div(sn_add(scores(&p), r), ROOT));)
+CHECK(keys_in_columns, "= attention %", S(columns_plain))
 CHECK(weighted_sums, "= attention %", S(weighted_op), S(weighted_rows))
 
 /* ---- logsumexp of the scores, a second result ---- */
@@ -707,6 +711,7 @@ int main(void) {
         cmocka_unit_test(full),
         cmocka_unit_test(sums),
         cmocka_unit_test(weighted_sums),
+        cmocka_unit_test(keys_in_columns),
         cmocka_unit_test(lse),
         cmocka_unit_test(causal),
         cmocka_unit_test(powers_of_two),

@@ -477,14 +477,38 @@ static void reported(void **state) {
     }
 }
 
+/* What the passes make of each result of the model is recorded, step by step (sinter report). */
+static void origins(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SPELLING; i++) {
+        sn_module *m = network(&spellings[i]);
+        const sn_entry *e = sn_entry_get(m, "step");
+        uint32_t id[SN_MAX_RESULTS];
+        int n = e->n_output;
+        assert_true(n <= SN_MAX_RESULTS);
+        for (int k = 0; k < n; k++) id[k] = e->output[k].node->id;
+        sn_passes p;
+        sn_pass_options o = {.level = 4, .backend = "native", .history = true};
+        assert_true(sn_passes_run(&p, m, &o));
+        const sn_lineage *list;
+        int n_list = sn_lineage_list(m, &list);
+        for (int k = 0; k < n; k++) {
+            for (int l = 0; l < n_list; l++)
+                if (list[l].from == id[k]) id[k] = list[l].to;
+            assert_int_equal(id[k], sn_entry_get(m, "step")->output[k].node->id);
+        }
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wider_rows),        cmocka_unit_test(as_whole),
-        cmocka_unit_test(as_meant),          cmocka_unit_test(less_memory),
-        cmocka_unit_test(single_iteration),  cmocka_unit_test(single_iteration_sums),
-        cmocka_unit_test(with_budget),       cmocka_unit_test(reported),
-        cmocka_unit_test(only_where_it_can), cmocka_unit_test(ahead_of_time),
-        cmocka_unit_test(width_of_result),
+        cmocka_unit_test(wider_rows),       cmocka_unit_test(as_whole),
+        cmocka_unit_test(as_meant),         cmocka_unit_test(less_memory),
+        cmocka_unit_test(single_iteration), cmocka_unit_test(single_iteration_sums),
+        cmocka_unit_test(with_budget),      cmocka_unit_test(origins),
+        cmocka_unit_test(reported),         cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(ahead_of_time),    cmocka_unit_test(width_of_result),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
