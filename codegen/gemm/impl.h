@@ -75,7 +75,7 @@ typedef struct gemm_plan {
     sn_dtype b_type; /* of B as the microkernel reads it */
     int lanes;       /* of a vector */
     int nv;          /* vectors of a microtile's row: 2; 1 if N is at most one vector; 4 with few
-                        registers */
+                        registers or by_lane */
     int nr;          /* NR: columns of a microtile, nv * lanes */
     int panel;       /* columns of a panel */
     int panel_tiles; /* microtiles side by side in a panel: panel / NR */
@@ -83,7 +83,9 @@ typedef struct gemm_plan {
     int mr;          /* MR: rows of a full microtile */
     int half_mr;     /* largest power of two below MR */
     bool small_tile; /* few registers: a step has few multiply-adds */
-    bool odd_tiles;  /* experts have few rows each: microkernels of 3 and 5 rows, too */
+    bool
+        by_lane; /* multiply-adds take a factor from a lane of a vector: rows of A are loaded in vectors */
+    bool odd_tiles; /* experts have few rows each: microkernels of 3 and 5 rows, too */
     /* rows of the microkernels: MR, then powers of two down to 1, with odd_tiles 5 and 3 between */
     int tile_rows[GEMM_TILE_ROWS];
     int n_tile_rows;

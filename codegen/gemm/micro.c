@@ -1,6 +1,6 @@
 /* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
  * NR is two vectors and MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A); with
- * 16, NR is four vectors and MR 3, or two and up to 6. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+ * 16, NR is four vectors and MR 3, or two and up to 6; by lane 4 and 6. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
  * 2008. */
 #include "codegen/gemm/impl.h"
 
@@ -55,7 +55,7 @@ typedef struct micro {
     gemm_ukr_args arg;
     int rows, panels, unroll;
     int b_next_every, next_a_every; /* steps between prefetches */
-    bool is_1x2;
+    bool is_1x2, by_lane;
     bool skips_own_panel;
     bool prefetches_b_list, prefetches_c_list, prefetches_a;
     int64_t a_stride;
@@ -72,6 +72,9 @@ typedef union carried {
     em_val all[4 + MAX_ACC];
 } carried;
 enum { N_CARRIED = 4 + MAX_ACC };
+
+/* Rows of A for UNROLL steps, a vector each: step u takes lane u. */
+enum { MAX_LANED = 8 };
 
 /* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
  * in it; several rows of a narrow panel share a line. */
@@ -131,8 +134,15 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return ready ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val *terms) {
+static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val *lanes,
+                         em_val *terms) {
     const gemm_plan *p = m->p;
+    if (lanes) {
+        em_val from = em_gep(e, a, p->t, row * m->a_stride);
+        if (u == 0) lanes[row] = em_load(e, p->t, from, UNROLL);
+        terms[0] = em_splat(e, em_extract(e, lanes[row], u), p->lanes);
+        return;
+    }
     em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);
     p->dot->a_terms(e, p, em_gep(e, a, p->t, at), terms);
 }
@@ -144,8 +154,8 @@ static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_
 }
 
 /* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors that
- * are fewer stay in registers. */
-static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
+ * are fewer stay in registers. lanes: what step 0 leaves for the others; NULL: A is not taken by lane. */
+static void emit_step(em *e, const micro *m, carried *c, em_val k, int u, em_val *lanes) {
     const gemm_plan *p = m->p;
     em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL};
     em_val kept[8][GEMM_TERMS], other[GEMM_TERMS];
@@ -153,7 +163,7 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     bool keeps_a = p->nv == 4;
     for (int x = 0; x < (keeps_a ? m->rows : vectors); x++) {
         if (keeps_a)
-            load_a_terms(e, m, c->a, x, u, kept[x]);
+            load_a_terms(e, m, c->a, x, u, lanes, kept[x]);
         else
             load_b_terms(e, m, b, x, kept[x]);
     }
@@ -162,7 +172,7 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
         int row = keeps_a ? x % m->rows : x / vectors, vector = keeps_a ? x / m->rows : x % vectors;
         bool starts = keeps_a ? row == 0 : vector == 0;
         if (starts && keeps_a) load_b_terms(e, m, b, vector, other);
-        if (starts && !keeps_a) load_a_terms(e, m, c->a, row, u, other);
+        if (starts && !keeps_a) load_a_terms(e, m, c->a, row, u, lanes, other);
         em_val *acc = &c->acc[row * p->nv + vector];
         *acc = keeps_a ? p->dot->multiply_add(e, p, kept[row], other, *acc)
                        : p->dot->multiply_add(e, p, other, kept[vector], *acc);
@@ -180,18 +190,19 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int 
     em_carries(e, &l, c->all, N_CARRIED);
     for (int u = 0; u < m->unroll; u++) {
         c->a = em_gep(e, end, m->p->t, l.i);
-        emit_step(e, m, c, em_add(e, l.i, k), u);
+        emit_step(e, m, c, em_add(e, l.i, k), u, NULL);
     }
     em_end(e, &l);
     c->a = end;
-    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
+    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u, NULL);
 }
 
 /* Steps [k0, k1), whose number is a multiple of the unrolling. */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
     em_loop l = em_for(e, k0, k1, m->unroll);
     em_carries(e, &l, c->all, N_CARRIED);
-    for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u);
+    em_val lanes[MAX_LANED];
+    for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u, m->by_lane ? lanes : NULL);
     c->a = em_gep(e, c->a, m->p->t, m->unroll * m->p->a_col_stride);
     em_end(e, &l);
 }
@@ -204,7 +215,7 @@ static void emit_all_steps(em *e, const micro *m, carried *c, em_val k, int rest
     }
     k = em_sub(e, k, rest);
     emit_steps(e, m, c, zero(e), k);
-    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
+    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u, NULL);
 }
 
 /* Packs a line of each row of the next MC block over the line that starts at step k, which was read
@@ -298,10 +309,12 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                .prefetches_c_list = p->c_prefetch && rows >= p->half_mr && !is_1x2,
                .a_stride = in_place ? p->g->a.row.value : p->a_row_stride,
                .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
-    m.skips_own_panel = full && p->small_tile && !p->pack_b && !is_1x2;
+    m.by_lane = p->by_lane && p->nv == 4 && m.unroll == UNROLL && p->a_col_stride == 1;
+    m.skips_own_panel = full && (p->small_tile || m.by_lane) && !p->pack_b && !is_1x2;
     m.next_a_every = lines_apart(p, m.unroll);
-    m.b_next_every = p->small_tile && m.unroll == UNROLL ? UNROLL : 1;
-    m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;
+    m.b_next_every = (p->small_tile || m.by_lane) && m.unroll == UNROLL ? UNROLL : 1;
+    m.prefetches_a =
+        full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile && !m.by_lane;
     carried c = {.a = arg.a,
                  .b = arg.b,
                  .b_next = full && !p->b_prefetch && !gemm_one_panel(p) ? arg.b_next : NULL,
@@ -324,7 +337,7 @@ static void emit_block_tile(em *e, const micro *m) {
     carried c = {.a = m->arg.a, .b = m->arg.b};
     load_accumulators(e, m, c.acc);
     if (k <= m->unroll) {
-        for (int u = 0; u < k; u++) emit_step(e, m, &c, zero(e), u);
+        for (int u = 0; u < k; u++) emit_step(e, m, &c, zero(e), u, NULL);
     } else {
         emit_all_steps(e, m, &c, em_i64(e, k), (int)(k % m->unroll));
     }

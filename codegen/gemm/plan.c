@@ -192,12 +192,13 @@ static bool transposes(const sn_gemm *g) {
 /* Microtiles of few registers are 3 rows by 4 vectors instead of 6 by 2: 7 loads instead of 8 for 12
  * multiply-adds, and whole cache lines of a panel, where half of each would occupy only every second
  * set of L1. They need multiply-adds that take no register of their own, rows of A that are not
- * transposed for more of them, and columns in (nearly) all of their vectors. */
+ * transposed for more of them, and columns in (nearly) all of their vectors. By lane they are 6 rows by
+ * 4 vectors: 14 loads for 96 multiply-adds, where 14 by 2 would take 60 for 112. */
 static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
-    if (!p->small_tile || !t->has_fma || tile->mr || p->dot->k_of_word > 1 || g->groups.size ||
-        transposes(g))
+    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr || p->dot->k_of_word > 1 ||
+        g->groups.size || transposes(g))
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;
@@ -215,7 +216,7 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 
 /* Rows of a microtile: as many as there are registers for accumulators. */
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
-    if (p->nv == 4) return 3;
+    if (p->nv == 4) return p->small_tile ? 3 : 6;
     int others = p->dot->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
     /* LLVM loads three neighbours of a transposed A at once, and spills an accumulator for it: each step then
      * waits for the memory of the one before (0.77 of the speed). */
@@ -271,6 +272,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->half_width ? p->panel / 2 : p->panel;
     p->small_tile = t->vector_regs < 32;
+    p->by_lane = t->arch == SN_ARCH_AARCH64 && p->t == SN_F32 && p->dot->terms == 1 && !g->bf16;
     p->nv = choose_vectors(p, t, tile);
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
