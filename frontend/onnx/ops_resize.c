@@ -100,11 +100,15 @@ static bool numbers(onnx_call *c, int i, int *n, double *out) {
     *n = v ? (int)onnx_count(v) : 0;
     if (*n < 0 || *n > 2 * SN_MAX_RANK || (*n && !v->known && !v->weight))
         return onnx_fail(c, "input %d must be numbers that are known", i);
-    for (int k = 0; k < *n; k++)
+    const size_t size = sn_dtype_size(v ? v->type : SN_F32);
+    for (int k = 0; k < *n; k++) {
+        int64_t one = 0; /* arrays of the file may lie at any address */
+        if (!v->known) memcpy(&one, (const char *)v->weight->data + size * (size_t)k, size);
         if (!v->known)
-            out[k] = sn_dtype_load(v->type, v->weight->data, k);
+            out[k] = sn_dtype_load(v->type, &one, 0);
         else if (!onnx_elem_value(&v->known[k], &out[k]))
             return onnx_fail(c, "only sizes that are numbers can be resized");
+    }
     return true;
 }
 

@@ -227,6 +227,31 @@ static void refuse(open_model *m, const char *language, bool translate, const ch
     audio_free(&a);
 }
 
+static bool ignore_part(void *user, double begin, double end, const int32_t *ids, int64_t n,
+                        sn_error *err) {
+    (void)begin, (void)end, (void)ids, (void)n, (void)err;
+    ++*(int *)user;
+    return true;
+}
+
+/* A largest first timestamp that is none is as if there were none. */
+static void try_first_timestamp(open_model *m, const family_folder *f, double index) {
+    cJSON *config = cJSON_Duplicate(cJSON_GetObjectItem(f->json, "generation_config"), true);
+    cJSON_DeleteItemFromObject(config, "max_initial_timestamp_index");
+    cJSON_AddNumberToObject(config, "max_initial_timestamp_index", index);
+    char *text = cJSON_Print(config);
+    family_write_file(scratch_dir, "generation_config.json", text);
+    sn_error err = {0};
+    audio a = make_sound(4000);
+    int parts = 0;
+    transcribe_options o = {.timestamps = true, .sink = ignore_part, .user = &parts};
+    if (!transcribe(m, &a, &o, &err)) fail_msg("%s", err.message);
+    assert_true(parts > 0);
+    audio_free(&a);
+    cJSON_free(text);
+    cJSON_Delete(config);
+}
+
 static void wrong_requests(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -237,6 +262,8 @@ static void wrong_requests(void **state) {
         open_model *m = load_model(4, SN_CACHED, "decode");
         if (i == 0) {
             refuse(m, "xx", false, "no token for the language 'xx'");
+            try_first_timestamp(m, &f, -4e6);
+            try_first_timestamp(m, &f, INT32_MAX);
             family_write_file(scratch_dir, "generation_config.json", "{\"eos_token_id\": 30}");
             refuse(m, NULL, false, "no token for");
         } else {
