@@ -720,6 +720,7 @@ END
     done
     [ $failed = 0 ] || cat web/out
     web_text
+    . "$source/tests/e2e/artefact/web_loads.sh"
 }
 
 # The module reads tokenizer.json: ids of Hugging Face, text, classes and embeddings of the program.

@@ -78,11 +78,24 @@ Object.assign(Model.prototype, {
    * have worked for a while, and memory for a state and for calls is mapped. Other models do nothing.
    */
   warmUp() {
-    if (!['prefill', 'decode'].every((name) => this.has(name) && this.entry(name).inputs.length === 1)) return;
-    const state = this.newState(), T = Math.min(8, artefact.context);
-    this.run('prefill', { T, P: 0 }, { tokens: new Array(T).fill(0) }, state);
-    this.run('decode', { P: 0 }, { tokens: [0] }, state);
-    state.free();
+    if (!(artefact.context > 0) || !this.readsTokens('prefill', 'P,T') || !this.readsTokens('decode', 'P')) return;
+    const state = this.newState();
+    try {
+      for (const name of ['prefill', 'decode']) {
+        const entry = this.entry(name), dims = {};
+        for (const d of entry.dims) dims[d.name] = Math.max(d.min, Math.min(d.name === 'T' ? 8 : 0, d.max));
+        const count = entry.inputs[0].shape.reduce((n, size) => n * evaluate(size, dims), 1);
+        this.run(name, dims, { tokens: new Array(count).fill(0) }, state);
+      }
+    } finally {
+      state.free();
+    }
+  },
+
+  // Whether there is this entry, with these lengths, sorted, and tokens as its only input.
+  readsTokens(name, lengths) {
+    const names = (list) => list.map((x) => x.name).sort().join();
+    return this.has(name) && names(this.entry(name).inputs) === 'tokens' && names(this.entry(name).dims) === lengths;
   },
 
   encode(text) {
