@@ -16,12 +16,16 @@
 #define PREFIX "sinter-tmp-"
 enum { SUFFIX_SIZE = 6, STALE_SECONDS = 10 };
 
-static void remove_folder(const char *path) {
-    DIR *dir = opendir(path);
+/* Removes the folder `name` of the folder `parent`, with its files and `levels` of folders. */
+static void remove_folder(int parent, const char *name, int levels) {
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     for (struct dirent *d; dir && (d = readdir(dir));)
-        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..")) unlinkat(dirfd(dir), d->d_name, 0);
-    if (dir) closedir(dir);
-    rmdir(path);
+        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..") && unlinkat(fd, d->d_name, 0) != 0 &&
+            levels > 0)
+            remove_folder(fd, d->d_name, levels - 1);
+    if (fd >= 0) (void)(dir ? closedir(dir) : close(fd));
+    unlinkat(parent, name, AT_REMOVEDIR);
 }
 
 /* Whether this is a folder of temporary_make whose process is gone. A new folder is unlocked for a
@@ -43,7 +47,7 @@ static void remove_stale(const char *parent) {
             strlen(d->d_name) != strlen(PREFIX) + SUFFIX_SIZE)
             continue;
         char *path = sn_path_join(parent, d->d_name);
-        if (path && is_stale(path)) remove_folder(path);
+        if (path && is_stale(path)) remove_folder(AT_FDCWD, path, 1);
         free(path);
     }
     if (dir) closedir(dir);
@@ -65,7 +69,7 @@ bool temporary_make(temporary *t, sn_error *err) {
 }
 
 void temporary_remove(temporary *t) {
-    remove_folder(t->path);
+    remove_folder(AT_FDCWD, t->path, 1);
     if (t->lock >= 0) close(t->lock);
     *t = (temporary){.lock = -1};
 }

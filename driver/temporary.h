@@ -12,7 +12,7 @@ typedef struct temporary {
 /* Creates the folder (mode 0700, unpredictable name). Also removes folders that killed processes of
  * this user left behind: they may contain gigabytes of weights. */
 bool temporary_make(temporary *t, sn_error *err);
-/* Removes the folder and the regular files in it. Mapped files stay readable. */
+/* Removes the folder, its files, and folders in it that have only files. Mapped files stay readable. */
 void temporary_remove(temporary *t);
 
 #endif

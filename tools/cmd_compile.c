@@ -259,7 +259,7 @@ static bool link_whole(const options *o, const open_model *m, const link_request
     bool ok = cmd_models->save(m, t.path, r->name, true, err) && inside_write(&s, err);
     with.inside = s.text;
     ok = ok && link_program(&with, err);
-    inside_remove(&s);
+    inside_free(&s);
     temporary_remove(&t);
     return ok;
 }

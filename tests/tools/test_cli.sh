@@ -296,8 +296,8 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     for i in 2 3 4; do cmp -s "$tmp/out1" "$tmp/out$i" || fail "one source, no cache, $i"; done
     [ -z "$(ls -A "$tmp/none")" ] || fail "left in TMPDIR: $(ls -A "$tmp/none")"
     # files of a killed process are removed by the next one; others stay
-    mkdir -m 700 "$tmp/none/sinter-tmp-abcdef" "$tmp/none/sinter-tmp-notours"
-    echo weights >"$tmp/none/sinter-tmp-abcdef/model.safetensors"
+    mkdir -m 700 "$tmp/none/sinter-tmp-abcdef" "$tmp/none/sinter-tmp-notours" "$tmp/none/sinter-tmp-abcdef/m.tokenizer"
+    echo weights | tee "$tmp/none/sinter-tmp-abcdef/model.safetensors" >"$tmp/none/sinter-tmp-abcdef/m.tokenizer/bpe"
     touch -d '1 hour ago' "$tmp/none"/*
     export TMPDIR="$tmp/none"
     run 0 generate "$stories" -n 1

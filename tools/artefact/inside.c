@@ -3,10 +3,10 @@
 #include "runtime/file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool no_memory(sn_error *err) {
     return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -16,15 +16,17 @@ static int not_hidden(const struct dirent *e) {
     return *e->d_name != '.';
 }
 
-static bool list_folder(inside *s, const char *ending, sn_error *err) {
+/* The files of NAME.ending, which may only be missing if it is optional. */
+static bool list_folder(inside *s, const char *ending, bool optional, sn_error *err) {
     char part[160];
     struct dirent **entry = NULL;
     snprintf(part, sizeof part, "%s%s", s->name, ending);
-    char *folder = s->folder[s->n_folder] = sn_path_join(s->dir, part);
+    char *folder = sn_path_join(s->dir, part);
     if (!folder) return no_memory(err);
-    s->n_folder++;
     int n = scandir(folder, &entry, not_hidden, alphasort);
-    bool ok = true;
+    bool ok =
+        n >= 0 || (optional && errno == ENOENT) ||
+        sn_fail(err, SN_ERR_FILE, "%s: its files cannot be listed: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
         if (ok && s->n_file == INSIDE_FILES)
             ok = sn_fail(err, SN_ERR_FILE, "%s: more than %d files", folder, INSIDE_FILES);
@@ -33,6 +35,7 @@ static bool list_folder(inside *s, const char *ending, sn_error *err) {
         free(entry[i]);
     }
     free(entry);
+    free(folder);
     return ok;
 }
 
@@ -61,7 +64,8 @@ static void print_files(const inside *s, FILE *f) {
 }
 
 bool inside_write(inside *s, sn_error *err) {
-    if (!list_folder(s, ".tokenizer", err) || !list_folder(s, ".source.tokenizer", err))
+    if (!list_folder(s, ".tokenizer", false, err) ||
+        !list_folder(s, ".source.tokenizer", true, err))
         return false;
     s->text = sn_path_join(s->dir, "inside.s");
     FILE *f = s->text ? fopen(s->text, "w") : NULL;
@@ -71,14 +75,7 @@ bool inside_write(inside *s, sn_error *err) {
     return (fclose(f) == 0 && written) || sn_fail(err, SN_ERR_FILE, "%s: cannot write it", s->text);
 }
 
-void inside_remove(inside *s) {
-    for (int i = 0; i < s->n_file; i++) {
-        if (s->file[i]) remove(s->file[i]);
-        free(s->file[i]);
-    }
-    for (int i = 0; i < s->n_folder; i++) {
-        rmdir(s->folder[i]);
-        free(s->folder[i]);
-    }
+void inside_free(inside *s) {
+    for (int i = 0; i < s->n_file; i++) free(s->file[i]);
     free(s->text);
 }

@@ -7,18 +7,17 @@
 enum { INSIDE_FILES = 32 };
 
 typedef struct inside {
-    const char *
-        dir; /* a folder of this process, which has the folders NAME.tokenizer and NAME.source.tokenizer */
+    const char *dir; /* which has the folder NAME.tokenizer, and may have NAME.source.tokenizer */
     const char *name;
     bool windows;
     char *text; /* DIR/inside.s, allocated */
-    char *file[INSIDE_FILES], *folder[2];
-    int n_file, n_folder;
+    char *file[INSIDE_FILES];
+    int n_file;
 } inside;
 
-/* Writes DIR/inside.s: sn_program_files (model/deploy/program.h), with all files of these folders. */
+/* Writes DIR/inside.s: sn_program_files (model/deploy/program.h), with all files of these folders. Fails if
+ * one cannot be listed. inside_free afterwards, also if it failed. */
 bool inside_write(inside *s, sn_error *err);
-/* Removes the folders and their files, and frees the names. */
-void inside_remove(inside *s);
+void inside_free(inside *s); /* the names; files stay */
 
 #endif
