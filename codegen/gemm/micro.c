@@ -1,7 +1,7 @@
 /* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
- * NR is two vectors and MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A); with
- * 16, NR is four vectors and MR 3, or two and up to 6; by lane 4 and 6. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
- * 2008. */
+ * With 32 registers NR is two vectors and MR at most 14: 28 accumulators, 2 vectors of B, broadcasts of
+ * A. With 16, NR is four vectors and MR 3, or NR is two and MR at most 6. By lane, NR is four and MR 6.
+ * Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. */
 #include "codegen/gemm/impl.h"
 
 enum { UNROLL = 4, MAX_STRAIGHT = 8 /* steps of the block kernel without a loop */ };
