@@ -67,8 +67,8 @@ enum {
  * Encoder-decoders (edt, bart, t5, …): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
  *   forward  -> logits [B, T, V] of the next token [PH22 A8];  loss with targets [B, T]
- * (whisper: features [B, mel, frames], a log-mel spectrogram, in place of source and lengths; of sound as it is:
- * samples [B, hop S + lead])
+ * (whisper: features [B, mel, frames], a log-mel spectrogram, in place of source and lengths; models that read the
+ * sound itself: samples [B, hop S + lead])
  * and token by token [PH22 A15], for `batch` sources with `beams` rows of tokens each:
  *   prefill  source [batch, S], lengths [batch] -> hidden; fills the cross K/V caches
  *   decode   tokens [batch beams, 1], lengths, dimensions P (past tokens) and S -> logits [.., V]
@@ -111,8 +111,9 @@ typedef struct sn_model {
     int64_t layers, heads, d_model;
     int64_t source_vocab; /* encoder-decoders; 0: no source of tokens */
     int64_t mel, frames;  /* encoder-decoders of sound: bins and frames of a spectrogram; 0 */
-    int64_t hop,
-        lead; /* of sound as it is: samples of S positions, hop * S + lead, in place of frames; mel is 1; 0 */
+    /* Encoder-decoders of samples: S positions, from `least` on, take hop S + lead of them; mel is 1, frames the most samples.
+     * 0: others */
+    int64_t hop, lead, least;
     int64_t labels;          /* classifiers; otherwise 0 */
     bool per_token;          /* a classifier of each token, not of the text */
     bool spans;              /* its labels are the begin and the end of an answer */

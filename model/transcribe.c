@@ -15,7 +15,10 @@ static const double seconds_per_timestamp = 0.02;
 
 typedef struct whisper {
     open_model *m;
-    size_t hop; /* samples of a frame; 1: a model of samples, without timestamps and languages */
+    bool samples;    /* the model reads these, and has neither timestamps nor languages */
+    size_t frame;    /* samples of a frame: MEL_HOP, or 1 */
+    int rate;        /* samples a second */
+    bool normalises; /* samples get the mean 0 and the variance 1 */
     const transcribe_options *o;
     cJSON *config; /* generation_config.json, or NULL */
     sn_token_rules rules;
@@ -73,19 +76,18 @@ static bool is_token(const whisper *w, int32_t id, const char *what, sn_error *e
 
 static bool read_tokens(whisper *w, sn_error *err) {
     static const char none[] = "<|notimestamps|>";
-    const bool samples = w->hop == 1;
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(w->config, "no_timestamps_token_id"),
                 *many = cJSON_GetObjectItemCaseSensitive(w->config, "is_multilingual"),
                 *first = cJSON_GetObjectItemCaseSensitive(w->config, "max_initial_timestamp_index");
-    const int32_t untimed = samples              ? INT32_MAX - 1
+    const int32_t untimed = w->samples           ? INT32_MAX - 1
                             : cJSON_IsNumber(id) ? id->valueint
                             : w->m->io->tokenizer
                                 ? sn_tokenizer_id(w->m->io->tokenizer, none, strlen(none))
                                 : -1;
-    w->languages = samples              ? false
+    w->languages = w->samples           ? false
                    : cJSON_IsBool(many) ? cJSON_IsTrue(many)
                                         : find_language(w, "de") >= 0;
-    if ((!samples && !is_token(w, untimed, "text without timestamps", err)) ||
+    if ((!w->samples && !is_token(w, untimed, "text without timestamps", err)) ||
         !is_token(w, w->rules.start, "the beginning (decoder_start_token_id)", err) ||
         !is_token(w, w->rules.eos, "the end (eos_token_id)", err))
         return false;
@@ -204,7 +206,7 @@ static bool begin_window(whisper *w, int64_t *past, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "the folder does not list the model's languages: name one");
     if (w->languages) prompt[n++] = w->language, prompt[n++] = find_task(w);
-    if (!w->timestamps && w->hop > 1) prompt[n++] = w->first_time - 1;
+    if (!w->timestamps && !w->samples) prompt[n++] = w->first_time - 1;
     for (int64_t i = 1; i < n; i++)
         if (!feed_all(w, prompt[i], i, err)) return false;
     *past = n;
@@ -269,14 +271,13 @@ static bool search(whisper *w, int64_t past, sn_error *err) {
 /* Samples from `seek` on that become a window: if there are more than fit, those before the quietest tenth of a
  * second of its last five seconds, so that no word is cut. */
 static size_t samples_of(const whisper *w, size_t seek) {
-    enum { QUIET = MEL_RATE / 10, SEARCHED = 5 * MEL_RATE };
-    const size_t room = (size_t)w->m->model.frames;
+    const size_t room = (size_t)w->m->model.frames, quiet = (size_t)w->rate / 10;
     if (w->frames - seek <= room) return w->frames - seek;
     size_t best = room;
     double least = INFINITY;
-    for (size_t end = room; end >= QUIET && end + SEARCHED > room; end -= QUIET) {
+    for (size_t end = room; end >= quiet && end + 50 * quiet > room; end -= quiet) {
         double sum = 0;
-        for (size_t i = seek + end - QUIET; i < seek + end; i++)
+        for (size_t i = seek + end - quiet; i < seek + end; i++)
             sum += (double)w->mel[i] * (double)w->mel[i];
         if (sum < least) least = sum, best = end;
     }
@@ -288,22 +289,23 @@ static bool read_window(whisper *w, size_t seek, sn_error *err) {
     open_model *m = w->m;
     size_t bins = (size_t)m->model.mel, length = (size_t)m->model.frames;
     size_t have = w->frames - seek < length ? w->frames - seek : length;
-    if (w->hop == 1) have = samples_of(w, seek);
+    if (w->samples) have = samples_of(w, seek);
     for (size_t b = 0; b < bins; b++) {
         memcpy(w->window + b * length, w->mel + b * w->frames + seek, have * sizeof *w->window);
         for (size_t i = have; i < length; i++) w->window[b * length + i] = 0;
     }
-    const int64_t hop = m->model.hop, lead = m->model.lead, n = (int64_t)have - lead + hop - 1;
-    if (hop) w->positions = n < hop ? 1 : n / hop;
+    const int64_t hop = m->model.hop, lead = m->model.lead;
+    if (w->samples) w->positions = ((int64_t)have - lead + hop - 1) / hop;
+    if (w->positions < m->model.least) w->positions = m->model.least;
     const sn_arg_binding frames = SN_BIND("features", SN_F32, w->window, 1, m->model.mel,
                                           m->model.frames),
                          samples =
                              SN_BIND("samples", SN_F32, w->window, 1, hop * w->positions + lead);
-    sn_arg_binding in[] = {hop ? samples : frames, SN_BIND_DIM("S", w->positions)};
+    sn_arg_binding in[] = {w->samples ? samples : frames, SN_BIND_DIM("S", w->positions)};
     w->used = have;
     sn_session_reset(m->session);
     int64_t past = 0;
-    return sn_run(m->session, "prefill", in, hop ? 2 : 1, NULL, 0, err) &&
+    return sn_run(m->session, "prefill", in, w->samples ? 2 : 1, NULL, 0, err) &&
            begin_window(w, &past, err) && search(w, past, err);
 }
 
@@ -316,7 +318,7 @@ static bool give_parts(const whisper *w, double offset, double end, int64_t n, s
     bool ok = true;
     for (int64_t i = 1; ok && i <= n; i++) {
         bool time = i < n && is_time(w, i);
-        if (i < n && (w->hop == 1 ? w->ids[i] != w->rules.eos : w->ids[i] < w->rules.eos))
+        if (i < n && (w->samples ? w->ids[i] != w->rules.eos : w->ids[i] < w->rules.eos))
             text[count++] = w->ids[i];
         if (i < n && !time) continue;
         double at = time ? offset + (w->ids[i] - w->first_time) * seconds_per_timestamp : end;
@@ -332,7 +334,7 @@ static bool give_parts(const whisper *w, double offset, double end, int64_t n, s
  * last part whose end is known, if there is another part behind it. */
 static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
     int64_t used = w->n;
-    size_t advance = w->hop > 1 ? (size_t)w->m->model.frames : w->used;
+    size_t advance = w->samples ? w->used : (size_t)w->m->model.frames;
     bool closed = w->n > 2 && is_time(w, w->n - 1) && !is_time(w, w->n - 2);
     for (int64_t i = w->n - 1; i > 1 && !closed && w->timestamps; i--) {
         if (!is_time(w, i) || !is_time(w, i - 1)) continue;
@@ -340,7 +342,7 @@ static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
         if (last > 0) used = i, advance = (size_t)last * FRAMES_PER_TIMESTAMP;
         break;
     }
-    double per_frame = (double)w->hop / MEL_RATE;
+    double per_frame = (double)w->frame / w->rate;
     size_t stop = *seek + advance < w->content ? *seek + advance : w->content;
     bool ok = give_parts(w, (double)*seek * per_frame, (double)stop * per_frame, used, err);
     *seek += advance;
@@ -349,18 +351,45 @@ static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
 
 /* ---- all of the sound ---- */
 
+/* How samples are prepared, as transformers' Wav2Vec2FeatureExtractor does; without a file they stay as they are. */
+static bool read_sound(whisper *w, sn_error *err) {
+    enum { MIN_RATE = 1000, MAX_RATE = 192000 };
+    static const char file[] = "preprocessor_config.json";
+    const char *folder = w->m->folder;
+    if (!folder || !sn_folder_has(folder, file)) return true;
+    char *path = sn_path_join(folder, file);
+    sn_config *c = path ? sn_config_open(path, err) : NULL;
+    if (!path) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    if (!c) return false;
+    w->rate = (int)sn_config_int_or(c, "sampling_rate", MEL_RATE, MIN_RATE, MAX_RATE);
+    w->normalises = sn_config_bool_or(c, "do_normalize", true);
+    const bool ok = sn_config_check(c, err);
+    sn_config_free(c);
+    return ok;
+}
+
+static void normalise(audio *a) {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < a->n; i++) sum += (double)a->sample[i];
+    const double mean = sum / (double)a->n;
+    for (size_t i = 0; i < a->n; i++) squares += pow((double)a->sample[i] - mean, 2);
+    const double scale = 1 / sqrt(squares / (double)a->n + 1e-7);
+    for (size_t i = 0; i < a->n; i++) a->sample[i] = (float)(((double)a->sample[i] - mean) * scale);
+}
+
 /* The samples, or the spectrogram of at least one window: shorter sound is followed by silence. */
 static bool make_frames(whisper *w, const audio *a, sn_error *err) {
     const sn_model *v = &w->m->model;
-    size_t least = w->hop > 1 ? (size_t)v->frames * w->hop : 1, n = a->n > least ? a->n : least;
+    size_t least = w->samples ? 1 : (size_t)v->frames * w->frame, n = a->n > least ? a->n : least;
     float *padded = calloc(n, sizeof *padded);
     if (padded) memcpy(padded, a->sample, a->n * sizeof *padded);
-    if (padded && w->hop == 1)
+    if (padded && w->samples)
         w->mel = padded, w->frames = n;
     else if (padded)
         w->mel = mel_spectrogram(padded, n, (int)v->mel, &w->frames);
     if (w->mel != padded) free(padded);
-    w->content = (a->n + w->hop - 1) / w->hop;
+    w->content = (a->n + w->frame - 1) / w->frame;
     if (w->content > w->frames) w->content = w->frames;
     w->window = malloc(sizeof *w->window * (size_t)(v->mel * v->frames));
     size_t rows = (size_t)w->rows, written = rows * (size_t)row_size(w);
@@ -374,18 +403,25 @@ static bool make_frames(whisper *w, const audio *a, sn_error *err) {
 }
 
 bool transcribe(open_model *m, audio *sound, const transcribe_options *o, sn_error *err) {
-    whisper w = {.m = m, .o = o, .rows = m->beams, .hop = m->model.hop ? 1 : MEL_HOP};
+    const bool samples = m->model.hop != 0;
+    whisper w = {.m = m,
+                 .o = o,
+                 .rows = m->beams,
+                 .samples = samples,
+                 .frame = samples ? 1 : MEL_HOP,
+                 .rate = MEL_RATE};
     if (!m->model.mel)
         return sn_fail(err, SN_ERR_USAGE, "%s models do not transcribe sound: use a whisper",
                        m->model.type);
-    if (m->model.context <= MAX_PROMPT || m->model.frames * (int64_t)w.hop < MEL_FFT)
+    if (m->model.context <= MAX_PROMPT || m->model.frames * (int64_t)w.frame < MEL_FFT)
         return sn_fail(err, SN_ERR_USAGE, "the model is too small to transcribe");
-    if (m->model.hop && o->timestamps)
+    if (samples && o->timestamps)
         return sn_fail(err, SN_ERR_USAGE, "%s models have no timestamps: omit --timestamps",
                        m->model.type);
-    if (!audio_resample(sound, MEL_RATE, err)) return false;
+    if ((samples && !read_sound(&w, err)) || !audio_resample(sound, w.rate, err)) return false;
+    if (w.normalises) normalise(sound);
     bool ok = open_rules(&w, err) && make_frames(&w, sound, err);
-    w.timestamps = !m->model.hop && (o->timestamps || w.content > (size_t)m->model.frames);
+    w.timestamps = !samples && (o->timestamps || w.content > (size_t)m->model.frames);
     for (size_t seek = 0; ok && seek < w.content;)
         ok = read_window(&w, seek, err) && end_window(&w, &seek, err);
     sn_token_rules_free(&w.rules);

@@ -120,12 +120,18 @@ static sn_tensor signed_zero(onnx_call *c, sn_tensor x, sn_tensor zero, const on
     return shift ? sn_sub(zero, shift) : zero;
 }
 
+static bool is_bytes(sn_tensor x) {
+    return sn_dtype_of(x) == SN_I8 || sn_dtype_of(x) == SN_U8;
+}
+
 /* Of a constant matrix, by the kernel of products of i8: with the zero points p and q, sum (x - p) (w - q) =
  * sum x w - q sum x - p sum (w - q). */
 sn_tensor onnx_integer_product(onnx_call *c, sn_tensor x, sn_tensor x_zero, int i, int i_zero) {
     sn_tensor w = onnx_in(c, i), w_zero = onnx_beside(c, i_zero, false);
     const bool constant = c->in[i] && (c->in[i]->weight || c->in[i]->known);
-    if (!constant || sn_rank_of(w) != 2 || sn_rank_of(x) < 2)
+    const bool columns = !w_zero || sn_rank_of(w_zero) < 2; /* a zero point for each, or one */
+    if (!constant || !columns || sn_rank_of(w) != 2 || sn_rank_of(x) < 2 || !is_bytes(x) ||
+        !is_bytes(w))
         return onnx_product(c, centred(c, x, x_zero), centred(c, w, w_zero));
     if (!onnx_equal(c, sn_dim_of(x, -1), sn_dim_of(w, 0)) && onnx_again(c)) return NULL;
     sn_tensor p = signed_zero(c, x, x_zero, NULL);

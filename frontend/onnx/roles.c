@@ -467,14 +467,21 @@ static bool read_samples(const request *q, sn_error *err) {
     sn_model *out = q->out;
     sn_module *m = out->module;
     const sn_dim n = input_of(m, "samples")->shape[1];
-    const sn_symbol *s = sn_symbol_at(m, sn_symbol_find(m, "S"));
-    const sn_dim S = sn_symbol_add(m, s->name, s->lo, s->hi);
+    const int at = sn_symbol_find(m, "S");
     int64_t value[SN_MAX_SYMBOLS] = {0};
+    if (at < 0)
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: its encoder takes a fixed number of samples: export it with a dynamic "
+                       "axis of samples",
+                       q->path);
+    const sn_symbol *s = sn_symbol_at(m, at);
+    const sn_dim S = sn_symbol_add(m, s->name, s->lo, s->hi);
+    out->least = s->lo;
     out->lead = sn_dim_eval(m, n, value);
-    value[sn_symbol_find(m, "S")] = 1;
+    value[at] = 1;
     out->hop = sn_dim_eval(m, n, value) - out->lead;
     out->mel = 1, out->frames = sn_dim_hi(m, n);
-    return (out->hop > 0 && out->hop + out->lead > 0 && out->frames <= INT32_MAX &&
+    return (out->hop > 0 && out->hop * s->lo + out->lead > 0 && out->frames <= INT32_MAX &&
             sn_dim_add(m, sn_dim_mul(m, S, out->hop), out->lead) == n) ||
            sn_fail(err, SN_ERR_FILE,
                    "%s: its encoder takes %lld samples at most, not a fixed number "

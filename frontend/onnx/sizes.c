@@ -225,7 +225,7 @@ void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {
     }
 }
 
-/* A symbol with the lower bounds of the rest. */
+/* The first symbol that makes it so with the lower bounds of the rest. */
 void onnx_at_least(onnx_call *c, sn_dim a, int64_t n) {
     const uint8_t *exponent;
     for (int t = 0; !sn_dim_is_const(c->m, a, NULL) && t < sn_dim_terms(c->m, a); t++) {
@@ -243,6 +243,7 @@ void onnx_at_least(onnx_call *c, sn_dim a, int64_t n) {
             if (!f || f->lo >= bound) continue;
             f->lo = bound;
             c->im->again = true;
+            return;
         }
     }
 }

@@ -277,12 +277,12 @@ static void test_one_sided_padding(void **state) {
 /* A matrix of more than ONNX_ARRAY_MAX elements is a parameter. */
 enum { ROWS = 512, K = 3, N = 90, MAX_LEVEL = 4 };
 
-/* An initialiser [rows, N], or [N] without rows, of a type of ONNX. */
-static void put_table(bytes *graph, const char *name, int rows, int type, const void *data,
-                      size_t n) {
+/* An initialiser [rows, columns], or [columns] without rows, of a type of ONNX. */
+static void put_table(bytes *graph, const char *name, int rows, int columns, int type,
+                      const void *data, size_t n) {
     bytes t = {0};
     if (rows) put_int(&t, 1, (uint64_t)rows);
-    put_int(&t, 1, N);
+    put_int(&t, 1, (uint64_t)columns);
     put_int(&t, 2, type);
     put_text(&t, 8, name);
     put_bytes(&t, 9, data, n);
@@ -320,7 +320,7 @@ static void quantise_as_onnx(const float *x, uint8_t *q, float *scale, uint8_t *
  * scale and a zero point for each column. */
 static void check_quantised(sn_program *p, const sn_weights *w, const float *x, int level) {
     static uint8_t q[ROWS * K], q_want[ROWS * K];
-    static int32_t y[ROWS * N], same[ROWS * N], y_want[ROWS * N];
+    static int32_t y[ROWS * N], same[ROWS * N], square[ROWS][K], y_want[ROWS * N];
     static float f[ROWS * N];
     uint8_t zero, zero_want;
     float scale, scale_want;
@@ -333,8 +333,9 @@ static void check_quantised(sn_program *p, const sn_weights *w, const float *x, 
                             {.name = "z", .dtype = SN_U8, .data = &zero},
                             SN_BIND("y", SN_I32, y, ROWS, N),
                             SN_BIND("f", SN_F32, f, ROWS, N),
-                            SN_BIND("n", SN_I32, same, ROWS, N)};
-    if (!sn_run(s, "forward", &in, 1, out, 6, &e)) fail_msg("%s", e.message);
+                            SN_BIND("n", SN_I32, same, ROWS, N),
+                            SN_BIND("m", SN_I32, square, ROWS, K)};
+    if (!sn_run(s, "forward", &in, 1, out, 7, &e)) fail_msg("%s", e.message);
     quantise_as_onnx(x, q_want, &scale_want, &zero_want, y_want);
     if (scale != scale_want || zero != zero_want)
         fail_msg("level %d: scale %a, zero point %d, not %a, %d", level, scale, zero, scale_want,
@@ -342,7 +343,8 @@ static void check_quantised(sn_program *p, const sn_weights *w, const float *x, 
     for (int i = 0; i < ROWS * K; i++)
         if (q[i] != q_want[i]) fail_msg("level %d: %a is %d, not %d", level, x[i], q[i], q_want[i]);
     for (int i = 0; i < ROWS * N; i++) {
-        if (y[i] != y_want[i] || same[i] != y[i])
+        const bool agrees = i % N >= K || square[i / N][i % N] == y_want[i];
+        if (y[i] != y_want[i] || same[i] != y[i] || !agrees)
             fail_msg("level %d: sums %d and %d, not %d", level, y[i], same[i], y_want[i]);
         const double want = (double)y[i] * scale * factor_scale[i % N % 3];
         if (!(fabs(f[i] - want) <= 4e-7 * fabs(want)))
@@ -371,16 +373,19 @@ static void test_quantised(void **state) {
         bytes g = {0};
         sn_error e = {0};
         put_value(&g, 11, "x");
-        put_table(&g, "w", K, 3, matrix, sizeof matrix);
-        put_table(&g, "v", 0, 3, zero, sizeof zero);
-        put_table(&g, "t", 0, 1, scale, sizeof scale);
-        put_table(&g, "u", K, 2, unsigned_matrix, sizeof unsigned_matrix);
-        put_table(&g, "o", 0, 2, unsigned_zero, sizeof unsigned_zero);
+        put_table(&g, "w", K, N, 3, matrix, sizeof matrix);
+        put_table(&g, "v", 0, N, 3, zero, sizeof zero);
+        put_table(&g, "t", 0, N, 1, scale, sizeof scale);
+        put_table(&g, "u", K, N, 2, unsigned_matrix, sizeof unsigned_matrix);
+        put_table(&g, "o", 0, N, 2, unsigned_zero, sizeof unsigned_zero);
+        put_table(&g, "a", K, K, 3, factor, sizeof factor); /* zero points as a row, K = N */
+        put_table(&g, "b", 1, K, 3, factor_zero, sizeof factor_zero);
         put_node(&g, "", "DynamicQuantizeLinear", "x", "qsz");
         put_node(&g, "", "MatMulInteger", "qwzv", "y");
         put_node(&g, "com.microsoft", "MatMulIntegerToFloat", "qwstzv", "f");
         put_node(&g, "", "MatMulInteger", "quzo", "n");
-        for (const char *name = "qszyfn"; *name; name++) put_value(&g, 12, (char[]){*name, 0});
+        put_node(&g, "", "MatMulInteger", "qazb", "m");
+        for (const char *name = "qszyfnm"; *name; name++) put_value(&g, 12, (char[]){*name, 0});
         sn_module *m = sn_module_new("quantised");
         sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
         if (!w) fail_msg("%s", e.message);

@@ -454,49 +454,132 @@ static void test_pairs(void **state) {
     }
 }
 
-/* The ends of the parts of a sound, in seconds. */
+/* The ends of the parts of a sound, in seconds, and its first tokens. */
 typedef struct parts {
     double end[8];
     int n;
+    int32_t ids[32];
 } parts;
 
 static bool take_part(void *user, double begin, double end, const int32_t *ids, int64_t n,
                       sn_error *err) {
     parts *p = user;
-    (void)ids, (void)err;
+    (void)err;
+    for (int i = 0; !p->n && i < 32; i++) p->ids[i] = i < n ? ids[i] : -1;
     assert_true(n > 0 && p->n < 8 && fabs(begin - (p->n ? p->end[p->n - 1] : 0)) < 1e-9);
     p->end[p->n++] = end;
     return true;
+}
+
+static open_model *open_samples(const char *path, sn_error *e) {
+    return lm_open(
+        &(open_options){.path = path,
+                        .entries = SN_CACHED,
+                        .any_model = true,
+                        .compile = {.level = 4, .backend = "native", .cache_dir = "none"}},
+        e);
+}
+
+static audio chirp(int n, float factor, float offset) {
+    audio a = {.sample = malloc(sizeof(float) * (size_t)n), .n = (size_t)n, .rate = 16000};
+    assert_non_null(a.sample);
+    for (int i = 0; i < n; i++) a.sample[i] = factor * sinf((float)i * (float)i * 1e-4F) + offset;
+    return a;
+}
+
+static parts hear(open_model *m, audio a) {
+    sn_error e = {0};
+    parts p = {.n = 0};
+    transcribe_options o = {.sink = take_part, .user = &p};
+    if (!transcribe(m, &a, &o, &e)) fail_msg("%s", e.message);
+    audio_free(&a);
+    return p;
 }
 
 /* A model of samples reads 1500 positions at once. Longer sound is divided where it is quiet. */
 static void test_samples(void **state) {
     enum { WINDOW = 48 * 1501, N = 100000, QUIET = 40000, LOUD = 45000 };
     sn_error e = {0};
-    audio a = {.sample = malloc(sizeof(float) * N), .n = N, .rate = 16000};
+    audio a = chirp(N, 1, 0);
     (void)state;
-    assert_non_null(a.sample);
-    for (int i = 0; i < N; i++)
-        a.sample[i] = (i < QUIET || i >= LOUD ? 1.0F : 1e-3F) * sinf((float)i * (float)i * 1e-4F);
-    open_model *m =
-        lm_open(&(open_options){.path = DATA "samples",
-                                .entries = SN_CACHED,
-                                .any_model = true,
-                                .compile = {.level = 4, .backend = "native", .cache_dir = "none"}},
-                &e);
+    for (int i = QUIET; i < LOUD; i++) a.sample[i] *= 1e-3F;
+    open_model *m = open_samples(DATA "samples", &e);
     if (!m) fail_msg("%s", e.message);
     assert_int_equal(m->model.frames, WINDOW);
-    parts p = {.n = 0};
-    transcribe_options o = {.sink = take_part, .user = &p};
-    if (!transcribe(m, &a, &o, &e)) fail_msg("%s", e.message);
+    const parts p = hear(m, a);
     assert_int_equal(p.n, 2);
     assert_true(p.end[0] > QUIET / 16e3 && p.end[0] <= LOUD / 16e3 + 0.05);
     assert_true(fabs(p.end[1] - N / 16e3) < 1e-9);
-    o.timestamps = true;
+    assert_true(hear(m, chirp(3, 1, 0)).n == 1); /* less than a position */
+    transcribe_options o = {.timestamps = true};
+    a = chirp(10, 1, 0);
     assert_false(transcribe(m, &a, &o, &e));
     expect_error(&e, SN_ERR_USAGE, "decoder_model_merged", "--timestamps");
     audio_free(&a);
     model_close(m);
+}
+
+/* Copies the folder; `fixed`: its encoder takes 336 samples. */
+static void copy_samples(bool fixed) {
+    static const char *const names[] = {"encoder_model.onnx", "decoder_model_merged.onnx",
+                                        "config.json"};
+    static const char param[] = "\x12\x0bnum_samples",
+                      value[] = "\x08\x01\x08\xd0\x82\x80\x80\x80\x80\x80\x80\x80";
+    mkdir(scratch_path("samples"), 0755);
+    for (int i = 0; i < 3; i++) {
+        char from[256], to[64];
+        sn_mapping map;
+        sn_error e = {0};
+        snprintf(from, sizeof from, DATA "samples/%s", names[i]);
+        snprintf(to, sizeof to, "samples/%s", names[i]);
+        if (!sn_file_map(from, &map, &e)) fail_msg("%s", e.message);
+        char data[1 << 17];
+        assert_true(map.size <= sizeof data && memcpy(data, map.data, map.size));
+        if (fixed && !i)
+            memcpy(memmem(data, map.size, param, sizeof param - 1), value, sizeof value);
+        assert_true(scratch_write(scratch_path(to), data, map.size));
+        sn_file_unmap(&map);
+    }
+}
+
+static bool same_parts(const parts *a, const parts *b) {
+    return a->n == b->n && !memcmp(a->ids, b->ids, sizeof a->ids) &&
+           !memcmp(a->end, b->end, sizeof *a->end * (size_t)a->n);
+}
+
+static double longest(const parts *p) {
+    double most = p->end[0];
+    for (int i = 1; i < p->n; i++) most = fmax(most, p->end[i] - p->end[i - 1]);
+    return most;
+}
+
+/* preprocessor_config.json says the rate, and whether the sound is normalised. */
+static void test_prepared_samples(void **state) {
+    static const char json[] = "{\"sampling_rate\": 8000, \"do_normalize\": true}",
+                      wrong[] = "{\"sampling_rate\": 10}";
+    enum { N = 150000 };
+    sn_error e = {0};
+    (void)state;
+    copy_samples(false);
+    open_model *m = open_samples(scratch_path("samples"), &e);
+    if (!m) fail_msg("%s", e.message);
+    parts plain = hear(m, chirp(N, 1, 0)), quiet = hear(m, chirp(N, 0.01F, 0.3F));
+    assert_true(!same_parts(&plain, &quiet) && longest(&plain) <= 1501 * 48 / 16e3);
+    const char *path = scratch_path("samples/preprocessor_config.json");
+    assert_true(scratch_write(path, json, strlen(json)));
+    plain = hear(m, chirp(N, 1, 0)), quiet = hear(m, chirp(N, 0.01F, 0.3F));
+    assert_true(same_parts(&plain, &quiet) && longest(&plain) > 1501 * 48 / 16e3);
+    assert_true(
+        scratch_write(scratch_path("samples/preprocessor_config.json"), wrong, strlen(wrong)));
+    audio a = chirp(N, 1, 0);
+    assert_false(transcribe(m, &a, &(transcribe_options){.sink = take_part}, &e));
+    expect_error(&e, SN_ERR_FILE, "preprocessor_config.json", "sampling_rate");
+    audio_free(&a);
+    model_close(m);
+    e = (sn_error){0};
+    copy_samples(true);
+    assert_null(open_samples(scratch_path("samples"), &e));
+    expect_error(&e, SN_ERR_FILE, "samples", "dynamic axis");
 }
 
 static void test_refusals(void **state) {
@@ -705,12 +788,12 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_context), cmocka_unit_test(test_whole_context),
-        cmocka_unit_test(test_object),  cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_classes), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_decoder),  cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_context),  cmocka_unit_test(test_whole_context),
+        cmocka_unit_test(test_object),   cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_classes),  cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_samples),  cmocka_unit_test(test_prepared_samples),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
