@@ -449,14 +449,23 @@ void sn_output_at(sn_loc at, const char *name, sn_tensor x) {
         const front *f = state_of(x->m);
         for (int i = 0; i < f->n_described; i++)
             if (f->described[i].x == x)
-                sn_module_describe(x->m, e->name, name, f->described[i].text);
+                sn_module_describe(x->m, SN_TEXT_OUTPUT, e->name, name, f->described[i].text);
     }
 }
 
 static bool text_fits(sn_module *m, const char *what, const char *text) {
-    const char *why = sn_text_problem(text);
+    const char *why = sn_text_problem(m, text);
     if (why) sn_module_fail(m, SN_ERR_USAGE, "%s: the text %s", what, why);
     return !why;
+}
+
+/* The entry that an input was declared in, of several the current one; NULL: before the first. */
+static const sn_entry *entry_of(const front *f, const sn_node *input) {
+    const leaf *found = NULL;
+    for (int i = 0; i < f->n_leaf; i++)
+        if (f->leaf[i].node == input && (!found || f->leaf[i].entry == f->entry))
+            found = &f->leaf[i];
+    return found ? found->entry : f->entry;
 }
 
 sn_tensor sn_describe_at(sn_loc at, sn_tensor x, const char *text) {
@@ -464,12 +473,14 @@ sn_tensor sn_describe_at(sn_loc at, sn_tensor x, const char *text) {
     sn_module *m = x->m;
     if (!text_fits(m, "sn_describe", text)) return sn_module_error_node(m);
     front *f = state_of(m);
-    const sn_entry *e = f->entry;
-    bool input = x->op == SN_OP_input;
+    const bool input = x->op == SN_OP_input;
+    const sn_entry *e = f->entry, *of = input ? entry_of(f, x) : NULL;
     if (input || x->op == SN_OP_param || x->op == SN_OP_state)
-        sn_module_describe(m, input && e ? e->name : NULL, sn_attr_str(x, SN_A_name, ""), text);
+        sn_module_describe(m, input ? SN_TEXT_INPUT : SN_TEXT_LEAF, of ? of->name : NULL,
+                           sn_attr_str(x, SN_A_name, ""), text);
     for (int i = 0; e && i < e->n_output; i++)
-        if (e->output[i].node == x) sn_module_describe(m, e->name, e->output[i].name, text);
+        if (e->output[i].node == x)
+            sn_module_describe(m, SN_TEXT_OUTPUT, e->name, e->output[i].name, text);
     f->described =
         sn_arena_grow(m, f->described, sizeof *f->described, f->n_described, &f->cap_described);
     f->described[f->n_described++] = (described){x, sn_arena_str(m, text)};
@@ -484,7 +495,7 @@ sn_dim sn_describe_dim_at(sn_loc at, sn_module *m, sn_dim d, const char *text) {
     while (i < sn_symbol_count(m) && strcmp(sn_symbol_at(m, i)->name, name)) i++;
     const sn_entry *e = state_of(m)->entry;
     if (i < sn_symbol_count(m))
-        sn_module_describe(m, e ? e->name : NULL, name, text);
+        sn_module_describe(m, SN_TEXT_DIM, e ? e->name : NULL, name, text);
     else
         sn_module_fail(m, SN_ERR_USAGE, "sn_describe_dim: %s is not a symbol", name);
     return d;

@@ -182,9 +182,9 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 #define sn_accept_unfused(x) sn_accept_unfused_at(SN_HERE, x)
 /* What x is, for those who use the model: an input, a parameter, a state or a result of the current entry (before or
  * after sn_output); of other tensors nothing is said. One line, for example "loudness in dB, one row for each 10 ms". It
- * stands in comments of NAME.h and NAME.d.ts, in `sinter inspect`, and in errors that refuse an input. A later text
- * replaces it. Returns x. sn_describe_dim: the same of a symbol, in the current entry, or before the first one in all;
- * returns d. */
+ * stands in comments of NAME.h; of inputs and results also in NAME.d.ts, in `sinter inspect`, and in errors that refuse
+ * an input. A later text replaces it. Returns x. sn_describe_dim: the same of a symbol, in the current entry, or before
+ * the first one in all (`sinter inspect MODEL.c` shows only the latter, --json neither); returns d. */
 #define sn_describe(x, text) sn_describe_at(SN_HERE, x, text)
 #define sn_describe_dim(m, d, text) sn_describe_dim_at(SN_HERE, m, d, text)
 sn_tensor sn_describe_at(sn_loc, sn_tensor x, const char *text);

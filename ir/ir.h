@@ -198,21 +198,31 @@ typedef struct sn_accepted {
 } sn_accepted;
 void sn_module_accept(sn_module *m, const sn_node *x, sn_loc at);
 int sn_module_accepted(const sn_module *m, const sn_accepted **list); /* returns their number */
-/* What a name means to users of the model: of an argument, result or dim of `entry`, or (NULL) of any entry, a state or a
- * parameter. A later text for the same replaces it. */
-enum { SN_MAX_TEXT = 255 }; /* bytes */
+/* What a name means to users of the model: of an input, output or dim of `entry`, or (NULL) of any entry; of a leaf: a
+ * state or a parameter, of any entry. A later text for the same replaces it. */
+enum { SN_MAX_TEXT = 255, SN_TEXT_IN = SN_MAX_TEXT + 4 }; /* bytes; in parentheses */
+typedef enum sn_text_kind {
+    SN_TEXT_LEAF,
+    SN_TEXT_INPUT,
+    SN_TEXT_OUTPUT,
+    SN_TEXT_DIM,
+    SN_TEXT_KINDS
+} sn_text_kind;
 typedef struct sn_text {
+    sn_text_kind kind;
     const char *entry, *name, *text;
 } sn_text;
 /* Why it cannot be such a text (one line, which also fits into a comment of C); NULL: it can. */
-const char *sn_text_problem(const char *text);
-void sn_module_describe(sn_module *m, const char *entry, const char *name, const char *text);
+const char *sn_text_problem(sn_module *m, const char *text);
+void sn_module_describe(sn_module *m, sn_text_kind kind, const char *entry, const char *name,
+                        const char *text);
 int sn_module_texts(const sn_module *m, const sn_text **list); /* returns their number */
 /* That for the entry, else that for any; NULL: none. */
-const char *sn_module_text(const sn_module *m, const char *entry, const char *name);
-/* " (text)" for messages, cut to size; "": none. Returns `to`. */
-const char *sn_module_text_in(const sn_module *m, const char *entry, const char *name, char *to,
-                              size_t size);
+const char *sn_module_text(const sn_module *m, sn_text_kind kind, const char *entry,
+                           const char *name);
+/* " (text)" for messages; "": none. Returns `to`. */
+const char *sn_module_text_in(const sn_module *m, sn_text_kind kind, const char *entry,
+                              const char *name, char to[SN_TEXT_IN]);
 void sn_module_set_loc(sn_module *m, sn_loc loc); /* location of the nodes created next */
 sn_loc sn_module_loc(const sn_module *m);
 /* An operation whose operands are all NULL has no module for its error. The first one since this

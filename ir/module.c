@@ -103,31 +103,35 @@ int sn_module_accepted(const sn_module *m, const sn_accepted **list) {
     return m->n_accepted;
 }
 
-const char *sn_text_problem(const char *text) {
+const char *sn_text_problem(sn_module *m, const char *text) {
     size_t n = text ? strlen(text) : 0;
-    if (!n || n > SN_MAX_TEXT) return "must have 1 to 255 bytes";
+    if (!n || n > SN_MAX_TEXT) return sn_arena_printf(m, "must have 1 to %d bytes", SN_MAX_TEXT);
+    if (text[0] == ' ' || text[n - 1] == ' ') return "must not begin or end with a space";
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return "must be one line without tabs";
     return strstr(text, "/*") || strstr(text, "*/") ? "must not contain /* or */" : NULL;
 }
 
-static sn_text *find_text(const sn_module *m, const char *entry, const char *name) {
+static sn_text *find_text(const sn_module *m, sn_text_kind kind, const char *entry,
+                          const char *name) {
     for (int i = 0; i < m->n_text; i++) {
         sn_text *t = &m->text[i];
-        if (!strcmp(t->name, name) && (entry ? t->entry && !strcmp(t->entry, entry) : !t->entry))
+        if (t->kind == kind && !strcmp(t->name, name) &&
+            (entry ? t->entry && !strcmp(t->entry, entry) : !t->entry))
             return t;
     }
     return NULL;
 }
 
-void sn_module_describe(sn_module *m, const char *entry, const char *name, const char *text) {
-    sn_text *t = find_text(m, entry, name);
+void sn_module_describe(sn_module *m, sn_text_kind kind, const char *entry, const char *name,
+                        const char *text) {
+    sn_text *t = find_text(m, kind, entry, name);
     if (!t) {
         m->text = sn_arena_grow(m, m->text, sizeof *m->text, m->n_text, &m->cap_text);
         t = &m->text[m->n_text++];
     }
-    *t = (sn_text){entry ? sn_arena_str(m, entry) : NULL, sn_arena_str(m, name),
+    *t = (sn_text){kind, entry ? sn_arena_str(m, entry) : NULL, sn_arena_str(m, name),
                    sn_arena_str(m, text)};
 }
 
@@ -136,16 +140,17 @@ int sn_module_texts(const sn_module *m, const sn_text **list) {
     return m->n_text;
 }
 
-const char *sn_module_text(const sn_module *m, const char *entry, const char *name) {
-    const sn_text *t = entry ? find_text(m, entry, name) : NULL;
-    if (!t) t = find_text(m, NULL, name);
+const char *sn_module_text(const sn_module *m, sn_text_kind kind, const char *entry,
+                           const char *name) {
+    const sn_text *t = entry ? find_text(m, kind, entry, name) : NULL;
+    if (!t) t = find_text(m, kind, NULL, name);
     return t ? t->text : NULL;
 }
 
-const char *sn_module_text_in(const sn_module *m, const char *entry, const char *name, char *to,
-                              size_t size) {
-    const char *text = sn_module_text(m, entry, name);
-    snprintf(to, size, text ? " (%s)" : "", text);
+const char *sn_module_text_in(const sn_module *m, sn_text_kind kind, const char *entry,
+                              const char *name, char to[SN_TEXT_IN]) {
+    const char *text = sn_module_text(m, kind, entry, name);
+    snprintf(to, SN_TEXT_IN, text ? " (%s)" : "", text);
     return to;
 }
 

@@ -512,14 +512,17 @@ static bool parse_entry(parser *ps) {
     return true;
 }
 
-/* describe "ENTRY" "NAME" "TEXT", as sn_module_describe; "": any entry */
+/* describe KIND "ENTRY" "NAME" "TEXT", as sn_module_describe; "": any entry */
 static bool parse_text(parser *ps) {
     const char *entry, *name, *text;
+    int kind = 0;
+    while (kind < SN_TEXT_KINDS && !accept_word(ps, sn_text_kinds[kind])) kind++;
+    if (kind == SN_TEXT_KINDS) return fail_expected(ps, "leaf, input, output or dim");
     if (!parse_string(ps, &entry) || !parse_string(ps, &name) || !parse_string(ps, &text))
         return false;
-    const char *why = sn_text_problem(text);
+    const char *why = sn_text_problem(ps->m, text);
     if (why) return fail_at(ps, ps->p, "a description %s", why);
-    sn_module_describe(ps->m, *entry ? entry : NULL, name, text);
+    sn_module_describe(ps->m, (sn_text_kind)kind, *entry ? entry : NULL, name, text);
     return true;
 }
 

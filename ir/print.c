@@ -389,10 +389,12 @@ static bool printer_end(printer *p, bool ok) {
     return ok;
 }
 
+const char *const sn_text_kinds[SN_TEXT_KINDS] = {"leaf", "input", "output", "dim"};
+
 static void print_texts(FILE *f, const sn_module *m) {
     const sn_text *t;
     for (int n = sn_module_texts(m, &t); n--; t++) {
-        fputs("describe ", f);
+        fprintf(f, "describe %s ", sn_text_kinds[t->kind]);
         print_quoted(f, t->entry ? t->entry : "");
         fputc(' ', f);
         print_quoted(f, t->name);

@@ -16,8 +16,7 @@ enum {
     SN_MANIFEST_DIMS = 16,
     SN_MANIFEST_TENSORS = 32,
     SN_MANIFEST_EOS = 16,
-    SN_MANIFEST_NAME = 128,
-    SN_MANIFEST_ABOUT = 255 /* bytes of what a name means */
+    SN_MANIFEST_NAME = 128
 };
 
 typedef struct sn_manifest_tensor {
@@ -69,8 +68,7 @@ const char *sn_manifest_find(const void *data, size_t size, int k);
 /* The name of class i in a manifest; *length is its length in bytes. NULL: no name. */
 const char *sn_manifest_label(const char *manifest, int64_t i, int *length);
 
-/* What an argument, result or length of an entry means, or (entry NULL) a parameter or state; *length is
- * the length in bytes. NULL: nothing is said. */
+/* What an argument, result or length of an entry means; *length is the length in bytes. NULL: nothing is said. */
 const char *sn_manifest_about(const char *manifest, const char *entry, const char *name,
                               int *length);
 

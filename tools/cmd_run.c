@@ -30,11 +30,12 @@ static void print_help(FILE *f) {
 
 /* ---- summary of a model ---- */
 
-static void print_tensor(const sn_entry *e, const char *role, const char *name, const sn_node *n) {
-    char shape[128], about[SN_MAX_TEXT + 4];
+static void print_tensor(const sn_entry *e, sn_text_kind kind, const char *name, const sn_node *n) {
+    char shape[128], about[SN_TEXT_IN];
     sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
-    printf("    %-8s %-12s %s%s%s\n", role, name, sn_dtype_name((sn_dtype)n->dtype), shape,
-           sn_module_text_in(n->m, e->name, name, about, sizeof about));
+    printf("    %-8s %-12s %s%s%s\n", kind == SN_TEXT_INPUT ? "input" : "output", name,
+           sn_dtype_name((sn_dtype)n->dtype), shape,
+           sn_module_text_in(n->m, kind, e->name, name, about));
 }
 
 static void print_entry(sn_module *m, const sn_entry *e) {
@@ -42,15 +43,17 @@ static void print_entry(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input)
-            print_tensor(e, "input", sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+            print_tensor(e, SN_TEXT_INPUT, sn_attr_str(order.node[i], SN_A_name, ""),
+                         order.node[i]);
     for (int i = 0; i < e->n_output; i++)
-        print_tensor(e, "output", e->output[i].name, e->output[i].node);
+        print_tensor(e, SN_TEXT_OUTPUT, e->output[i].name, e->output[i].node);
     if (e->n_assign) printf("    assigns  %d states or parameters\n", e->n_assign);
 }
 
-static void json_tensor(json_out *j, const sn_entry *e, const char *name, const sn_node *n) {
+static void json_tensor(json_out *j, const sn_entry *e, sn_text_kind kind, const char *name,
+                        const sn_node *n) {
     char shape[128];
-    const char *about = sn_module_text(n->m, e->name, name);
+    const char *about = sn_module_text(n->m, kind, e->name, name);
     sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
     sn_json_object(j, NULL);
     sn_json_text(j, "name", name);
@@ -68,10 +71,12 @@ static void json_entry(json_out *j, sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input)
-            json_tensor(j, e, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+            json_tensor(j, e, SN_TEXT_INPUT, sn_attr_str(order.node[i], SN_A_name, ""),
+                        order.node[i]);
     sn_json_close(j);
     sn_json_list(j, "outputs");
-    for (int i = 0; i < e->n_output; i++) json_tensor(j, e, e->output[i].name, e->output[i].node);
+    for (int i = 0; i < e->n_output; i++)
+        json_tensor(j, e, SN_TEXT_OUTPUT, e->output[i].name, e->output[i].node);
     sn_json_close(j);
     sn_json_close(j);
 }
@@ -117,12 +122,12 @@ static void print_model(const sn_model *model) {
     if (model->vocab) printf(", vocabulary %lld", (long long)model->vocab);
     printf("\nentries\n");
     for (int i = 0; i < sn_entry_count(m); i++) print_entry(m, sn_entry_at(m, i));
-    char about[SN_MAX_TEXT + 4];
+    char about[SN_TEXT_IN];
     printf("sizes\n");
     for (int i = 0; i < sn_symbol_count(m); i++) {
         const sn_symbol *s = sn_symbol_at(m, i);
         printf("    %s in %lld..%lld%s\n", s->name, (long long)s->lo, (long long)s->hi,
-               sn_module_text_in(m, NULL, s->name, about, sizeof about));
+               sn_module_text_in(m, SN_TEXT_DIM, NULL, s->name, about));
     }
 }
 

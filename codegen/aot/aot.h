@@ -221,6 +221,8 @@ typedef struct sn_aot_names {
 } sn_aot_names;
 bool sn_aot_is_reserved(const char *name); /* a word or macro of C or C++ */
 const char *sn_aot_identifier(const sn_aot *a, const char *name);
+/* A name in a comment of C or a line of words: '_' for blanks, control characters and '*'. */
+const char *sn_aot_word(const sn_aot *a, const char *name);
 /* The name, with the suffix or a number behind it if it is in use or reserved; then it is
  * in use. */
 const char *sn_aot_unique(const sn_aot *a, sn_aot_names *used, const char *name,

@@ -173,12 +173,6 @@ typedef struct job {
     em_val symbols; /* i64 [symbols of the module] */
 } job;
 
-/* " (what the model says about it)" */
-enum { ABOUT = SN_MAX_TEXT + 4 };
-static const char *about(const job *j, const char *name, char text[ABOUT]) {
-    return sn_module_text_in(j->a->m, j->entry->name, name, text, ABOUT);
-}
-
 static em_val dim_value(job *j, sn_dim d) {
     return sn_dim_emit(j->e, j->a->m, d, j->symbols, NULL);
 }
@@ -330,7 +324,7 @@ static void print_range(const job *j, const sn_range_check *k, char *text, size_
 static void take_dims(job *j, int first, em_var status) {
     em *e = j->e;
     sn_module *m = j->a->m;
-    char text[ABOUT];
+    char text[SN_TEXT_IN];
     j->symbols = em_stack(e, SN_I64, sn_symbol_count(m) + 1);
     for (int s = 0; s < sn_symbol_count(m); s++) sn_aot_put(e, j->symbols, 8 * (int64_t)s, 1);
     for (int i = 0; i < j->entry->n_symbol; i++) {
@@ -339,10 +333,12 @@ static void take_dims(job *j, int first, em_var status) {
         em_val v = em_param(e, first + i);
         sn_aot_put(e, j->symbols, 8 * (int64_t)s, v);
         em_val out = em_or(e, em_cmp(e, EM_LT, v, sym->lo), em_cmp(e, EM_GT, v, sym->hi));
-        sn_aot_fail_if(e, status, out,
-                       sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s%s is outside its range %lld..%lld",
-                                   j->entry->name, sym->name, about(j, sym->name, text),
-                                   (long long)sym->lo, (long long)sym->hi));
+        sn_aot_fail_if(
+            e, status, out,
+            sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s%s is outside its range %lld..%lld",
+                        j->entry->name, sym->name,
+                        sn_module_text_in(m, SN_TEXT_DIM, j->entry->name, sym->name, text),
+                        (long long)sym->lo, (long long)sym->hi));
     }
     const sn_compiled_entry *c = j->c;
     for (int i = 0; i < c->n_range; i++) {
@@ -369,10 +365,10 @@ static em_val is_outside(job *j, const sn_element_limit *l, sn_dtype t, em_val v
 }
 
 static int outside_code(job *j, const sn_element_limit *l, bool number) {
-    char low[128], high[128], text[ABOUT];
+    char low[128], high[128], text[SN_TEXT_IN];
     sn_dim_print(j->a->m, l->low, low, sizeof low);
     sn_dim_print(j->a->m, l->high, high, sizeof high);
-    about(j, l->input, text);
+    sn_module_text_in(j->a->m, SN_TEXT_INPUT, j->entry->name, l->input, text);
     return number
                ? sn_aot_code(j->a, SN_AOT_INDEX, "%s: '%s'%s is not a finite number of at least %s",
                              j->entry->name, l->input, text, low)

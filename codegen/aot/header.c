@@ -26,14 +26,15 @@ static void print_dims(const sn_aot_entry *t, FILE *f) {
 }
 
 /* What the model says about an argument (sn_describe), or the caller of sn_emit; NULL: nothing. */
-static const char *meaning(const sn_aot *a, const sn_aot_entry *t, const char *name) {
-    const char *text = sn_module_text(a->m, t->name, name);
+static const char *meaning(const sn_aot *a, const sn_aot_entry *t, sn_text_kind kind,
+                           const char *name) {
+    const char *text = sn_module_text(a->m, kind, t->name, name);
     return text || !a->o->describe ? text : a->o->describe(t->name, name);
 }
 
 /* The parameter or state that the text is about; NULL: it is about something else. */
 static const sn_node *leaf_of(const sn_aot *a, const sn_text *t) {
-    for (uint32_t i = 0; !t->entry && i < sn_module_node_count(a->m); i++) {
+    for (uint32_t i = 0; t->kind == SN_TEXT_LEAF && i < sn_module_node_count(a->m); i++) {
         const sn_node *x = sn_module_node(a->m, i);
         if ((x->op == SN_OP_param || x->op == SN_OP_state) &&
             !strcmp(sn_attr_str(x, SN_A_name, ""), t->name))
@@ -42,8 +43,9 @@ static const sn_node *leaf_of(const sn_aot *a, const sn_text *t) {
     return NULL;
 }
 
-static void print_meaning(const sn_aot *a, const sn_aot_entry *t, const char *name, FILE *f) {
-    const char *text = meaning(a, t, name);
+static void print_meaning(const sn_aot *a, const sn_aot_entry *t, sn_text_kind kind,
+                          const char *name, FILE *f) {
+    const char *text = meaning(a, t, kind, name);
     fprintf(f, text ? ": %s\n" : "\n", text);
 }
 
@@ -61,13 +63,18 @@ static void print_limits(const sn_aot *a, const sn_compiled_entry *c, const char
     }
 }
 
+static sn_text_kind kind_of(const sn_aot_entry *t, const sn_binding *b) {
+    return b >= t->input && b < t->input + t->n_input ? SN_TEXT_INPUT : SN_TEXT_OUTPUT;
+}
+
 static void print_tensor(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b,
                          const char *name, const char *role, FILE *f) {
     fprintf(f, " *   %-10s %s %s, %s", name, sn_dtype_name((sn_dtype)b->node->dtype),
             shape_of(a, b->node), role);
-    if (b >= t->input && b < t->input + t->n_input)
+    sn_text_kind kind = kind_of(t, b);
+    if (kind == SN_TEXT_INPUT)
         print_limits(a, sn_program_entry(a->variant[0].program, t->name), b->name, f);
-    print_meaning(a, t, b->name, f);
+    print_meaning(a, t, kind, b->name, f);
 }
 
 static const char *upper(const sn_aot *a, const char *name) {
@@ -123,7 +130,7 @@ static void print_lengths(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
         const sn_symbol *s = sn_symbol_at(a->m, t->symbol[i]);
         fprintf(f, " *   %-10s a length, %lld to %lld", t->dim_name[i], (long long)s->lo,
                 (long long)s->hi);
-        print_meaning(a, t, s->name, f);
+        print_meaning(a, t, SN_TEXT_DIM, s->name, f);
     }
     for (int i = 0; i < c->n_range; i++) {
         const sn_range_check *k = &c->range[i];
@@ -430,8 +437,9 @@ static void print_leaves(const sn_aot *a, FILE *f) {
         if (!x) continue;
         if (!any) fputs("/* Parameters and states:\n", f);
         any = true;
-        fprintf(f, " *   %-10s %s %s, %s", t->name, sn_dtype_name((sn_dtype)x->dtype),
-                shape_of(a, x), x->op == SN_OP_param ? "a parameter" : "a state");
+        fprintf(f, " *   %-10s %s %s, %s", sn_aot_word(a, t->name),
+                sn_dtype_name((sn_dtype)x->dtype), shape_of(a, x),
+                x->op == SN_OP_param ? "a parameter" : "a state");
         for (int i = 0; i < a->n_state; i++)
             if (!strcmp(a->state[i].name, t->name))
                 fprintf(f, ", from byte %zu of the state on", a->state[i].offset);
@@ -522,9 +530,9 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "cannot write the header");
 }
 
-static void manifest_about(const sn_aot *a, const sn_aot_entry *t, const char *name,
-                           const char *argument, FILE *f) {
-    const char *text = meaning(a, t, argument);
+static void manifest_about(const sn_aot *a, const sn_aot_entry *t, sn_text_kind kind,
+                           const char *name, const char *argument, FILE *f) {
+    const char *text = meaning(a, t, kind, argument);
     if (text) fprintf(f, "  about %s %s\n", name, text);
 }
 
@@ -532,7 +540,7 @@ static void manifest_tensor(const sn_aot *a, const sn_aot_entry *t, const char *
                             const sn_binding *b, const char *name, FILE *f) {
     fprintf(f, "  %s %s %s %s\n", role, name, sn_dtype_name((sn_dtype)b->node->dtype),
             shape_of(a, b->node));
-    manifest_about(a, t, name, b->name, f);
+    manifest_about(a, t, kind_of(t, b), name, b->name, f);
 }
 
 bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
@@ -558,14 +566,14 @@ bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
     }
     const sn_text *text;
     for (int n = sn_module_texts(a->m, &text); n--; text++)
-        if (leaf_of(a, text)) fprintf(f, "about %s %s\n", text->name, text->text);
+        if (leaf_of(a, text)) fprintf(f, "about %s %s\n", sn_aot_word(a, text->name), text->text);
     for (int i = 0; i < a->n_entry; i++) {
         const sn_aot_entry *t = &a->entry[i];
         fprintf(f, "entry %s%s\n", t->name, t->has_state ? " state" : "");
         for (int k = 0; k < t->n_symbol; k++) {
             const sn_symbol *s = sn_symbol_at(a->m, t->symbol[k]);
             fprintf(f, "  dim %s %lld %lld\n", t->dim_name[k], (long long)s->lo, (long long)s->hi);
-            manifest_about(a, t, t->dim_name[k], s->name, f);
+            manifest_about(a, t, SN_TEXT_DIM, t->dim_name[k], s->name, f);
         }
         for (int k = 0; k < t->n_input; k++)
             manifest_tensor(a, t, "in", &t->input[k], t->input_name[k], f);

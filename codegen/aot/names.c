@@ -44,6 +44,13 @@ const char *sn_aot_identifier(const sn_aot *a, const char *name) {
     return s;
 }
 
+const char *sn_aot_word(const sn_aot *a, const char *name) {
+    char *s = sn_arena_alloc(a->m, strlen(name) + 1);
+    for (size_t i = 0; name[i]; i++)
+        s[i] = (unsigned char)name[i] <= ' ' || name[i] == 127 || name[i] == '*' ? '_' : name[i];
+    return s;
+}
+
 const char *sn_aot_unique(const sn_aot *a, sn_aot_names *used, const char *name,
                           const char *suffix) {
     const char *base = name;

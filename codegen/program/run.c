@@ -59,20 +59,17 @@ static void values_text(const request *r, const sn_node *n, char *buf, size_t si
     }
 }
 
-/* " (what the model says about it)" */
-enum { ABOUT = SN_MAX_TEXT + 4 };
-static const char *about(const request *r, const char *name, char text[ABOUT]) {
-    return sn_module_text_in(r->s->p->m, r->c->code.plan->entry->name, name, text, ABOUT);
-}
-
 static bool misfit(const request *r, const sn_node *n, const sn_arg_binding *a) {
-    char want[128], have[128], values[128], text[ABOUT];
+    char want[128], have[128], values[128], text[SN_TEXT_IN];
+    const char *entry = r->c->code.plan->entry->name;
+    bool input = a >= r->in && a < r->in + r->n_in;
     values_text(r, n, values, sizeof values);
     sn_shape_print(n->m, n->rank, n->shape, want, sizeof want);
     shape_text(a->rank, a->shape, have, sizeof have);
-    return sn_fail(r->err, SN_ERR_SHAPE, "%s: '%s'%s must be %s%s%s, not %s%s",
-                   r->c->code.plan->entry->name, a->name, about(r, a->name, text),
-                   sn_dtype_name((sn_dtype)n->dtype), want, values, sn_dtype_name(a->dtype), have);
+    return sn_fail(
+        r->err, SN_ERR_SHAPE, "%s: '%s'%s must be %s%s%s, not %s%s", entry, a->name,
+        sn_module_text_in(n->m, input ? SN_TEXT_INPUT : SN_TEXT_OUTPUT, entry, a->name, text),
+        sn_dtype_name((sn_dtype)n->dtype), want, values, sn_dtype_name(a->dtype), have);
 }
 
 /* The symbol if d is exactly one; -1 otherwise. */
@@ -122,12 +119,14 @@ static bool check_shape(request *r, const sn_node *n, const sn_arg_binding *a) {
 
 static bool check_bounds(request *r) {
     sn_module *m = r->s->p->m;
-    char text[ABOUT];
+    const char *entry = r->c->code.plan->entry->name;
+    char text[SN_TEXT_IN];
     for (int s = 0; s < sn_symbol_count(m); s++) {
         const sn_symbol *sym = sn_symbol_at(m, s);
         if (r->known[s] && (r->symbol[s] < sym->lo || r->symbol[s] > sym->hi))
             return sn_fail(r->err, SN_ERR_RANGE, "%s: %s%s = %lld is outside its range %lld..%lld",
-                           r->c->code.plan->entry->name, sym->name, about(r, sym->name, text),
+                           entry, sym->name,
+                           sn_module_text_in(m, SN_TEXT_DIM, entry, sym->name, text),
                            (long long)r->symbol[s], (long long)sym->lo, (long long)sym->hi);
     }
     return true;
@@ -186,27 +185,31 @@ static int64_t element_at(const sn_arg_binding *a, int64_t i) {
 static bool check_elements(const request *r, const sn_element_limit *l, const sn_arg_binding *a) {
     int64_t n = 1, low = sn_dim_eval(r->s->p->m, l->low, r->symbol),
             high = l->open ? INT64_MAX : sn_dim_eval(r->s->p->m, l->high, r->symbol);
-    char text[ABOUT];
+    const char *entry = r->c->code.plan->entry->name;
+    char text[SN_TEXT_IN];
     for (int d = 0; d < a->rank; d++) n *= a->shape[d];
     for (int64_t j = 0; j < n; j++) {
         int64_t v = element_at(a, j);
         if (v < low || v > high)
             return sn_fail(r->err, SN_ERR_RANGE,
-                           "%s: element %lld of '%s'%s is %lld, outside %lld..%lld",
-                           r->c->code.plan->entry->name, (long long)j, a->name,
-                           about(r, a->name, text), (long long)v, (long long)low, (long long)high);
+                           "%s: element %lld of '%s'%s is %lld, outside %lld..%lld", entry,
+                           (long long)j, a->name,
+                           sn_module_text_in(r->s->p->m, SN_TEXT_INPUT, entry, a->name, text),
+                           (long long)v, (long long)low, (long long)high);
     }
     return true;
 }
 
 /* A number whose limit is `open`. */
 static bool check_number(const request *r, const sn_element_limit *l, const sn_arg_binding *a) {
+    const char *entry = r->c->code.plan->entry->name;
     float v;
-    char text[ABOUT];
+    char text[SN_TEXT_IN];
     memcpy(&v, a->data, sizeof v);
     return (v >= (float)l->low && v <= FLT_MAX) ||
            sn_fail(r->err, SN_ERR_RANGE, "%s: '%s'%s is %g, not a finite number of at least %lld",
-                   r->c->code.plan->entry->name, a->name, about(r, a->name, text), (double)v,
+                   entry, a->name,
+                   sn_module_text_in(r->s->p->m, SN_TEXT_INPUT, entry, a->name, text), (double)v,
                    (long long)l->low);
 }
 

@@ -108,7 +108,7 @@ class Artefact(_Owner):
         self.state_bytes, self._n_parameters = 0, 0
         self.about: Dict[str, str] = {}
         entry = Entry("", False, [], [], [], {})
-        for line in manifest.splitlines():
+        for line in manifest.split("\n"):
             word = line.split()
             if not word:
                 continue
@@ -121,7 +121,8 @@ class Artefact(_Owner):
             elif word[0] == "dim":
                 entry.dims.append((word[1], int(word[2]), int(word[3])))
             elif word[0] == "about":
-                (entry.about if entry.name else self.about)[word[1]] = line.split(None, 2)[2]
+                name, _, text = line.lstrip(" ")[len("about "):].partition(" ")
+                (entry.about if entry.name else self.about)[name] = text
             elif word[0] in ("in", "out"):
                 sizes = [s for s in word[3].strip("[]").split(",") if s]
                 (entry.inputs if word[0] == "in" else entry.outputs).append(Tensor(word[1], word[2], sizes))

@@ -433,7 +433,8 @@ class Module:
 
     def describe(self, x: Union[Node, Dim], text: str) -> None:
         """What an input, parameter, state, output of the current entry, or size is, in one line for those who use the
-        model: it stands in headers of artefacts, in `sinter inspect`, and in errors that refuse an input."""
+        model: it stands in headers of artefacts and in Artefact.about, of inputs, outputs and sizes also in
+        `sinter inspect` and in errors that refuse an input."""
         if isinstance(x, Dim):
             function("describe_dim_at", ctypes.c_int64)(here(), self, ctypes.c_int64(x.handle), text.encode())
         else:

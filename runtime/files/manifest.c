@@ -104,8 +104,8 @@ static bool read_label(sn_manifest *m, const char *s) {
 }
 
 static bool read_about(sn_manifest *m, const char *s) {
-    (void)m;
-    return strchr(s, ' ') != NULL;
+    (void)m; /* sn_manifest_about reads it */
+    return *s != 0;
 }
 
 static const struct {
@@ -120,12 +120,13 @@ static const struct {
     {"source", read_source},   {"about", read_about},
 };
 
-static bool read_line(sn_manifest *m, const char *line) {
+/* cut: it is the beginning of a line. */
+static bool read_line(sn_manifest *m, const char *line, bool cut) {
     while (*line == ' ') line++;
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         size_t n = strlen(facts[i].word);
         if (!strncmp(line, facts[i].word, n) && line[n] == ' ')
-            return facts[i].read(m, line + n + 1);
+            return (!cut || facts[i].read == read_about) && facts[i].read(m, line + n + 1);
     }
     return false;
 }
@@ -142,7 +143,7 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
         while (at + n < size && text[at + n] && text[at + n] != '\n') n++;
         snprintf(line, sizeof line, "%.*s", (int)n, text + at);
         sn_mask_controls(line, "\t");
-        if (n >= sizeof line || !read_line(out, line))
+        if (!read_line(out, line, n >= sizeof line))
             return sn_fail(err, SN_ERR_FILE,
                            "the artefact's manifest has an error in line %d: %.60s", number, line);
         at += n + (at + n < size && text[at + n] == '\n');
@@ -180,14 +181,14 @@ static const char *after(const char *s, const char *word) {
 
 const char *sn_manifest_about(const char *manifest, const char *entry, const char *name,
                               int *length) {
-    bool inside = !entry;
+    bool inside = false;
     for (const char *s = manifest; *s; s += *s == '\n') {
         s += strspn(s, " ");
         size_t n = strcspn(s, "\n");
         const char *rest = after(s, "entry");
         if (rest) {
             size_t word = strcspn(rest, " \n");
-            inside = entry && word == strlen(entry) && !strncmp(rest, entry, word);
+            inside = word == strlen(entry) && !strncmp(rest, entry, word);
         }
         if (inside && (rest = after(s, "about")) && (rest = after(rest, name))) {
             *length = (int)(s + n - rest);

@@ -185,16 +185,21 @@ def artefacts(tmp):
         assert np.array_equal(artefact.run("forward", x=x)["y"], program(x))
         assert not artefact.about, artefact.about
     m = sinter.Module("told")
-    rows, w = m.symbol("N", 1, 9), m.param("w", "f32", (4,))
+    rows, w, wide = m.symbol("N", 1, 9), m.param("w", "f32", (4,)), m.param("a wide one", "f32", (4,))
     m.describe(rows, "rows of a table")
     m.describe(w, "weights of columns")
+    m.describe(wide, "first\u2028second\x85third  fourth")
     m.entry("forward")
-    y = m.input("x", "f32", (rows, 4)) * w
+    y = m.input("x", "f32", (rows, 4)) * w + wide
     m.describe(y, "weighted é")
     m.output("y", y)
+    for text in "  ", " x", "x ":
+        other = sinter.Module("blank")
+        refuses("must not begin or end with a space", other.describe, other.symbol("N", 1, 9), text)
     program = sinter.compile(m, seed=1)
     with sinter.Artefact(program.save_artefact(tmp, "told", embed_weights=True)) as artefact:
-        assert artefact.about == {"w": "weights of columns"}, artefact.about
+        assert artefact.about == {"w": "weights of columns",
+                                  "a_wide_one": "first\u2028second\x85third  fourth"}, artefact.about
         assert artefact.entries["forward"].about == {"N": "rows of a table", "y": "weighted é"}, artefact.entries
 
 

@@ -2,6 +2,7 @@
 #include "tools/artefact/inspect_artefact.h"
 #include "codegen/aot/file.h"
 #include "codegen/jit/object.h"
+#include "ir/ir.h"
 #include "runtime/file.h"
 #include "runtime/cli/json_out.h"
 #include "runtime/cli/screen.h"
@@ -19,7 +20,7 @@ static void print_about(const char *manifest, const char *entry, const char *nam
     int n;
     const char *text = sn_manifest_about(manifest, entry, name, &n);
     if (text) {
-        char about[SN_MANIFEST_ABOUT + 1];
+        char about[SN_MAX_TEXT + 1];
         snprintf(about, sizeof about, "%.*s", n, text);
         sn_mask_controls(about, "");
         printf(" (%s)", about);

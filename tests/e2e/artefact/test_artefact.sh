@@ -321,12 +321,56 @@ mix: an element of 'mode' (preset of each channel) is outside 0..4"
     says "element 0 of 'mode' (preset of each channel) is 7, outside 0..4" "$sinter" run own.c --entry mix --sizes T=1 -i mode=7
     sed 's/"running mean"/"*\/"/' own.c >bad.c
     says "bad.c:7: sn_describe: the text must not contain /\* or \*/" "$sinter" compile bad.c --name x -o x
+    sed 's/"running mean"/"  "/' own.c >bad.c
+    says "bad.c:7: sn_describe: the text must not begin or end with a space" "$sinter" compile bad.c --name x -o x
     sed 's/sn_symbol(m, "T", 1, 64)/3/' own.c >bad.c
     says "sn_describe_dim: 3 is not a symbol" "$sinter" compile bad.c --name x -o x
     if command -v wasm-ld-19 >/dev/null 2>&1 || command -v wasm-ld >/dev/null 2>&1; then
         "$sinter" compile own.c --name own -o web --target wasm32 || fail "a module"
         grep -qF "/** [2]: preset of each channel */ 'mode': Int32Array" web/own.d.ts || fail "own.d.ts: $(cat web/own.d.ts)"
     fi
+    same_names
+}
+
+# Equal names of inputs of two entries, of a size and a parameter, of a state and an output; names that no comment
+# may contain; a long one.
+same_names() {
+    cat >names.c <<'EOF'
+#include <sinter/models.h>
+#include <string.h>
+
+SN_MODEL(m, o) {
+    (void)o;
+    char name[301] = "", text[256] = "";
+    memset(name, 'n', 300), memset(text, 't', 255);
+    sn_dim T = sn_describe_dim(m, sn_symbol(m, "T", 1, 9), "rows");
+    sn_tensor gain = sn_describe(sn_param(m, "gain */ b", SN_F32, 4), "in dB"),
+              scale = sn_describe(sn_param(m, "T", SN_F32, 4), "a scale"),
+              more = sn_describe(sn_param(m, name, SN_F32, 4), text),
+              mean = sn_describe(sn_state(m, "mean", SN_F32, 4), "running mean");
+    sn_entry_begin(m, "mix");
+    sn_tensor x = sn_input(m, "x", SN_F32, T, 4);
+    sn_output("mean", sn_add(sn_mul(sn_mul(x, gain), scale), more));
+    sn_assign(mean, sn_mean(x, 0));
+    sn_entry_begin(m, "peek");
+    sn_tensor y = sn_input(m, "x", SN_F32, 4);
+    sn_describe(x, "of mix");
+    sn_output("x", sn_add(mean, y));
+}
+EOF
+    "$sinter" compile names.c --name names -o names --threads none || fail "compile names.c"
+    printf '#include "names.h"\n' >use.c
+    $cc -Wall -Wextra -Werror -Inames -fsyntax-only use.c || fail "names.h does not compile"
+    for line in "T          a length, 1 to 9: rows" "x          f32 [T,4], read: of mix" "mean       f32 [T,4], written" \
+        "x          f32 [4], read" "x_out      f32 [4], written" "gain__/_b  f32 [4], a parameter: in dB" \
+        "T          f32 [4], a parameter: a scale"; do
+        grep -qxF " *   $line" names/names.h || fail "no line \"$line\" in names.h: $(grep '^ \*  ' names/names.h)"
+    done
+    "$sinter" inspect names/names.o >told || fail "inspect: $(cat told)"
+    grep -q " x f32 \[T,4\] (of mix)" told && grep -q "T: 1 to 9 (rows)" told && grep -qx " *x f32 \[4\]" told &&
+        grep -qx " *-> mean f32 \[T,4\]" told || fail "inspect names: $(cat told)"
+    "$sinter" inspect names.c >told || fail "inspect names.c"
+    grep -q "T in 1..9 (rows)" told && grep -q "output  *mean  *f32\[T,4\]$" told || fail "inspect names.c: $(cat told)"
 }
 
 $section
