@@ -10,6 +10,10 @@ const char **smt_array(int n);
 void *smt_room(size_t bytes); /* zeros */
 void smt_free(void);
 
+/* What the command of a solver prints about the problems in a file. A solver that hangs is ended after a minute (with
+ * SN_TEST_LONG an hour) and asked once more: z3's timer may wait for itself. */
+const char *smt_solve(const char *command, const char *path);
+
 /* Both sides of a row as graphs, whose nodes a solver gives values. */
 enum { SMT_MAX_LINES = 96 };
 typedef struct smt_line {

@@ -106,13 +106,7 @@ static bool translate(void *ctx, sn_node *x, sn_node *y) {
 /* ---- the solver ---- */
 
 static const char *run_solver(const char *path) {
-    const char *text = "";
-    char line[4096];
-    FILE *p = popen(smt_text("%s %s 2>&1", second ? second : SN_SMT_SOLVER, path), "r");
-    assert_non_null(p);
-    while (fgets(line, sizeof line, p)) text = smt_text("%s%s", text, line);
-    pclose(p);
-    return text;
+    return smt_solve(second ? second : SN_SMT_SOLVER, path);
 }
 
 typedef enum answer { UNKNOWN, POSSIBLE, IMPOSSIBLE } answer;
