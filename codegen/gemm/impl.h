@@ -83,9 +83,8 @@ typedef struct gemm_plan {
     int mr;          /* MR: rows of a full microtile */
     int half_mr;     /* largest power of two below MR */
     bool small_tile; /* few registers: a step has few multiply-adds */
-    bool
-        by_lane; /* multiply-adds take a factor from a lane of a vector: rows of A are loaded in vectors */
-    bool odd_tiles; /* experts have few rows each: microkernels of 3 and 5 rows, too */
+    bool by_lane;    /* a factor of multiply-adds is a lane of a vector of A */
+    bool odd_tiles;  /* experts have few rows each: microkernels of 3 and 5 rows, too */
     /* rows of the microkernels: MR, then powers of two down to 1, with odd_tiles 5 and 3 between */
     int tile_rows[GEMM_TILE_ROWS];
     int n_tile_rows;
