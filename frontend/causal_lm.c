@@ -211,7 +211,8 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
                                bool local) {
     const latent_attention *a = &g->latent;
     latent_parts p = latent_project(a, x, g->heads);
-    p.q[1] = rotate(g, s, p.q[1], local), p.key = rotate(g, s, p.key, local);
+    if (g->positions == ROTARY)
+        p.q[1] = rotate(g, s, p.q[1], local), p.key = rotate(g, s, p.key, local);
     if (s->capacity) latent_take_rows(a, &p, sn_append_kv(s, latent_row(&p), "kv_cache"));
     bool one = s->capacity && s->T == 1;
     sn_tensor part[3];

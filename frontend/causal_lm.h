@@ -126,6 +126,10 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
 #define EXPERTS_PER_TOKEN_KEY INT_KEY(causal_lm, experts.per_token, "num_experts_per_tok", 1, 256)
 #define D_EXPERT_KEY INT_KEY(causal_lm, experts.d, "moe_intermediate_size", 1, 1 << 22)
 #define NORMED_KEY(usual) BOOL_KEY_OR(causal_lm, experts.normed, "norm_topk_prob", usual)
+#define FIRST_EXPERTS_KEY                                                                          \
+    INT_KEY_OR(causal_lm, experts.first, "first_k_dense_replace", 0, 0, 1 << 12)
+#define EXPERT_SCALE_KEY                                                                           \
+    FLOAT_KEY_OR(causal_lm, experts.scale, "routed_scaling_factor", 1, 1e-6, 1e6)
 /* Sinter's, for GGUF files. */
 #define LAYOUT_KEY(usual) CHOICE_KEY_OR(causal_lm, layout, "qkv_layout", qkv_layouts, usual)
 #define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
@@ -142,6 +146,18 @@ enum {
 #define LLAMA_EXPERTS                                                                              \
     .router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj",          \
     .down = "down_proj"
+
+/* Names and keys of latent attention as in DeepSeek's models. */
+#define LATENT_NAMES                                                                               \
+    .q = "self_attn.q_proj", .q_down = "self_attn.q_a_proj", .q_norm = "self_attn.q_a_layernorm",  \
+    .q_up = "self_attn.q_b_proj", .kv_down = "self_attn.kv_a_proj_with_mqa",                       \
+    .kv_norm = "self_attn.kv_a_layernorm", .kv_up = "self_attn.kv_b_proj"
+#define LATENT_KEYS                                                                                \
+    INT_KEY_OR(causal_lm, latent.q_rank, "q_lora_rank", 0, 1, 1 << 20),                            \
+        INT_KEY(causal_lm, latent.kv_rank, "kv_lora_rank", 1, 1 << 20),                            \
+        INT_KEY(causal_lm, latent.plain, "qk_nope_head_dim", 1, 1 << 16),                          \
+        INT_KEY(causal_lm, latent.rotary, "qk_rope_head_dim", 2, 1 << 16),                         \
+        INT_KEY(causal_lm, latent.value, "v_head_dim", 1, 1 << 16)
 
 /* The names of Llama, which many families keep. LLAMA_ATTENTION: without those of the MLP and the norms after attention. */
 #define LLAMA_ATTENTION                                                                            \

@@ -17,6 +17,14 @@ void expert_check(sn_config *c, const expert_mlp *e) {
         sn_config_problem(c, "groups of one expert have no best two");
 }
 
+void expert_read_shared(sn_config *c, expert_mlp *e, const char *key) {
+    int64_t n = sn_config_int_or(c, key, 0, 0, 1 << 12);
+    e->d_shared = n * e->d;
+    if (!n) e->shared = NULL;
+    if (sn_config_int_or(c, "moe_layer_freq", 1, 1, 1 << 12) != 1)
+        sn_config_problem(c, "\"moe_layer_freq\" must be 1");
+}
+
 bool expert_layer(const expert_mlp *e, int64_t layer) {
     if (!e->count || layer < e->first || (e->every && (layer + 1) % e->every)) return false;
     for (size_t i = 0; i < e->n_dense; i++)
@@ -133,9 +141,11 @@ sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc
     h = apply(e, h, &down, index); /* [B, T, per_token, d] */
     sn_tensor y = sn_sum(sn_mul(h, sn_expand(factor, 3)), 2);
     if (!e->shared) return y;
+    const char *const same[] = {e->gate, e->up, e->down};
+    const char *const *name = e->shared_gate_up_down[0] ? e->shared_gate_up_down : same;
     sn_scope_push(m, "%s", e->shared);
-    h = act(SN_HERE, sn_nn_linear(x, e->gate, e->d_shared, 0));
-    h = sn_nn_linear(sn_mul(h, sn_nn_linear(x, e->up, e->d_shared, 0)), e->down, d, 0);
+    h = act(SN_HERE, sn_nn_linear(x, name[0], e->d_shared, 0));
+    h = sn_nn_linear(sn_mul(h, sn_nn_linear(x, name[1], e->d_shared, 0)), name[2], d, 0);
     sn_scope_pop(m);
     if (e->shared_gate) h = sn_mul(h, sn_sigmoid(sn_nn_linear(x, e->shared_gate, 1, 0)));
     return sn_add(y, h);

@@ -11,9 +11,10 @@ enum { MAX_DENSE_LAYERS = 256 };
 
 /* Zero is the usual value of everything. Names as in causal_names, within the layer's scope. */
 typedef struct expert_mlp {
-    const char *router;           /* the linear map to a score for each expert */
-    const char *experts;          /* the scope of expert e is EXPERTS.e */
-    const char *gate, *up, *down; /* of an expert, and of the shared one */
+    const char *router;                 /* the linear map to a score for each expert */
+    const char *experts;                /* the scope of expert e is EXPERTS.e */
+    const char *gate, *up, *down;       /* of an expert, and of the shared one, */
+    const char *shared_gate_up_down[3]; /* unless that has names of its own */
     const char *gate_up,
         *all_down; /* parameters of all experts [experts, 2 d or d, ..], or NULL: each
                     * expert has its matrices */
@@ -41,6 +42,9 @@ typedef struct expert_mlp {
     size_t n_dense;
 } expert_mlp;
 
+/* Reads how many experts, as one MLP, all tokens use, and checks that each layer from the first on has
+ * experts. */
+void expert_read_shared(sn_config *c, expert_mlp *e, const char *key);
 /* Checks what belongs together. Mistakes are recorded in c. */
 void expert_check(sn_config *c, const expert_mlp *e);
 /* Has this layer experts? */

@@ -1,4 +1,4 @@
-/* recurrent.c: carries of recurrent layers, and three such layers, see recurrent.h. */
+/* recurrent.c: carries of recurrent layers, and four such layers, see recurrent.h. */
 #include "frontend/recurrent.h"
 #include "frontend/front.h"
 
@@ -123,8 +123,8 @@ static sn_tensor split(sn_tensor x, int axis, int64_t *at, int64_t n) {
 
 /* ---- Gated DeltaNet ---- */
 
-static void delta_step(sn_scan_step *s) { /* x: q, k, v, decay, beta */
-    sn_tensor S = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
+static void delta_step(sn_scan_step *s) { /* x: q, k, v, decay of each row or of all, beta */
+    sn_tensor S = sn_mul(col(s->x[3]), s->carry[0]);
     sn_tensor miss = sn_sub(s->x[2], times_state(s->x[1], S));
     s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(sn_mul(col(s->x[4]), miss))));
     s->y[0] = times_state(s->x[0], s->next[0]);
@@ -151,9 +151,38 @@ sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_
     v = sn_split_heads(split(all, 2, &at, H * V), H);
     q = sn_mul(q, 1 / sqrt((double)K));
     sn_tensor y = recur(s, H, K, V, delta_step,
-                        (sn_tensor[]){for_heads(q, H), for_heads(k, H), v, kept, beta, NULL});
+                        (sn_tensor[]){for_heads(q, H), for_heads(k, H), v, col(kept), beta, NULL});
     y = sn_merge_heads(sn_nn_rms_norm(y, "norm", r->eps));
     return sn_nn_linear(sn_mul(y, sn_silu(z)), "out_proj", sn_dim_of(x, 2), 0);
+}
+
+/* ---- Kimi Delta Attention ---- */
+
+static sn_tensor two_maps(sn_tensor x, const char *down, const char *up, int64_t n, int64_t out) {
+    return sn_nn_linear(sn_nn_linear(x, down, n, 0), up, out, 0);
+}
+
+sn_tensor kimi_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
+    static const char *const map[] = {"q_proj", "k_proj", "v_proj"}, *const conv[] = {"q_conv1d",
+                                                                                      "k_conv1d",
+                                                                                      "v_conv1d"};
+    int64_t H = r->heads, K = r->key, W = H * K;
+    sn_tensor part[3];
+    for (int i = 0; i < 3; i++) {
+        part[i] = short_conv(s, sn_nn_linear(x, map[i], W, 0), conv[i], r->kernel, false);
+        part[i] = sn_split_heads(part[i], H);
+    }
+    sn_tensor q = sn_mul(unit(part[0]), 1 / sqrt((double)K));
+    sn_tensor f = two_maps(x, "f_a_proj", "f_b_proj", K, W);
+    f = sn_softplus(sn_add(f, sn_param(s->m, "dt_bias", SN_F32, W)));
+    sn_tensor rate = sn_reshape(sn_param(s->m, "A_log", SN_F32, 1, 1, H, 1), H, 1, 1);
+    sn_tensor kept = sn_exp(sn_neg(sn_mul(sn_exp(rate), sn_split_heads(f, H))));
+    sn_tensor beta = by_head(sn_sigmoid(sn_nn_linear(x, "b_proj", H, 0)));
+    sn_tensor y =
+        recur(s, H, K, K, delta_step, (sn_tensor[]){q, unit(part[1]), part[2], kept, beta, NULL});
+    y = sn_merge_heads(sn_nn_rms_norm(y, "o_norm", r->eps));
+    sn_tensor gate = two_maps(x, "g_a_proj", "g_b_proj", K, W);
+    return sn_nn_linear(sn_mul(y, sn_sigmoid(gate)), "o_proj", sn_dim_of(x, 2), 0);
 }
 
 /* ---- Mamba-2 ---- */

@@ -22,6 +22,9 @@ struct recurrent_layer {
 
 /* Gated DeltaNet with Qwen3-Next's names [Yang et al. 2024, "Gated Delta Networks"]. */
 sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
+/* Kimi Delta Attention with Kimi-Linear's names [Kimi Team 2025]: each channel of a key decays by a gate of
+ * its own; heads have `key` elements. */
+sn_tensor kimi_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
 /* Mamba-2 with Bamba's names [Dao & Gu 2024]: key_heads groups share B and C. */
 sn_tensor mamba2_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
 

@@ -7,16 +7,10 @@
 #define DEEPSEEK_KEYS                                                                              \
     SIZE_KEYS, CONTEXT_KEY, KV_HEADS_KEY, D_MLP_KEY, RMS_EPS_KEY, BASE_KEY, TIED_KEY(false),       \
         ACT_KEY("hidden_act", ACT_SILU), EXPERTS_KEY("n_routed_experts"), EXPERTS_PER_TOKEN_KEY,   \
-        D_EXPERT_KEY,                                                                              \
-        INT_KEY_OR(causal_lm, experts.first, "first_k_dense_replace", 0, 0, 1 << 12),              \
+        D_EXPERT_KEY, FIRST_EXPERTS_KEY,                                                           \
         INT_KEY_OR(causal_lm, experts.groups, "n_group", 0, 1, 1 << 12),                           \
         INT_KEY_OR(causal_lm, experts.groups_chosen, "topk_group", 0, 1, 1 << 12),                 \
-        FLOAT_KEY_OR(causal_lm, experts.scale, "routed_scaling_factor", 1, 1e-6, 1e6),             \
-        INT_KEY_OR(causal_lm, latent.q_rank, "q_lora_rank", 0, 1, 1 << 20),                        \
-        INT_KEY(causal_lm, latent.kv_rank, "kv_lora_rank", 1, 1 << 20),                            \
-        INT_KEY(causal_lm, latent.plain, "qk_nope_head_dim", 1, 1 << 16),                          \
-        INT_KEY(causal_lm, latent.rotary, "qk_rope_head_dim", 2, 1 << 16),                         \
-        INT_KEY(causal_lm, latent.value, "v_head_dim", 1, 1 << 16),                                \
+        EXPERT_SCALE_KEY, LATENT_KEYS,                                                             \
         BOOL_KEY_OR(causal_lm, latent.bias, "attention_bias", false)
 
 static const config_key keys2[] = {DEEPSEEK_KEYS, NORMED_KEY(false), END_KEYS};
@@ -37,16 +31,11 @@ static double score_factor(sn_config *c) {
 static void finish(sn_config *c, const sn_model_options *o, causal_lm *g) {
     (void)o;
     latent_attention *a = &g->latent;
-    expert_mlp *e = &g->experts;
     if (g->kv_heads && g->kv_heads != g->heads)
         sn_config_problem(c, "\"num_key_value_heads\" must be \"num_attention_heads\"");
     g->d_head = a->plain + a->rotary, g->rotary = a->rotary, g->o_bias = a->bias;
     g->score_scale = score_factor(c) / sqrt((double)g->d_head);
-    int64_t n_shared = sn_config_int_or(c, "n_shared_experts", 0, 1, 1 << 12);
-    e->d_shared = n_shared * e->d;
-    if (!n_shared) e->shared = NULL;
-    if (sn_config_int_or(c, "moe_layer_freq", 1, 1, 1 << 12) != 1)
-        sn_config_problem(c, "\"moe_layer_freq\" must be 1");
+    expert_read_shared(c, &g->experts, "n_shared_experts");
 }
 
 static void finish2(sn_config *c, const sn_model_options *o, causal_lm *g) {
@@ -64,11 +53,6 @@ static void finish3(sn_config *c, const sn_model_options *o, causal_lm *g) {
     sn_config_choice_or(c, "scoring_func", scores, 0);
     sn_config_choice_or(c, "topk_method", methods, 0);
 }
-
-#define LATENT_NAMES                                                                               \
-    .q = "self_attn.q_proj", .q_down = "self_attn.q_a_proj", .q_norm = "self_attn.q_a_layernorm",  \
-    .q_up = "self_attn.q_b_proj", .kv_down = "self_attn.kv_a_proj_with_mqa",                       \
-    .kv_norm = "self_attn.kv_a_layernorm", .kv_up = "self_attn.kv_b_proj"
 
 const causal_family deepseek_v2_family = {
     .names = {LLAMA_NAMES},

@@ -1,5 +1,6 @@
 /* hybrid.c: decoders whose layers attend or recur: Qwen3-Next [Qwen Team 2025], three layers of Gated
- * DeltaNet [Yang et al. 2024] before each that attends, with gates, and experts in all of them; Bamba
+ * DeltaNet [Yang et al. 2024] before each that attends, with gates, and experts in all of them;
+ * Kimi-Linear [Kimi Team 2025], three layers of Kimi Delta Attention before each with latents; Bamba
  * [2024] and Granite 4 H [2025] with Mamba-2 [Dao & Gu 2024]; Jamba [Lieber et al. 2024] with Mamba
  * [Gu & Dao 2023]; and those two alone. */
 #include "frontend/families/families.h"
@@ -64,6 +65,98 @@ const causal_family qwen3_next_family = {
                           .shared_gate = "mlp.shared_expert_gate"}},
     .keys = qwen3_next_keys,
     .finish = finish_qwen3_next};
+
+/* ---- Kimi-Linear: layers count from 1 ---- */
+
+static const config_key kimi_linear_keys[] = {
+    SIZE_KEYS,
+    INT_KEY_OR(causal_lm, context, "model_max_length", 1 << 20, 1, 1 << 24),
+    KV_HEADS_KEY,
+    D_HEAD_KEY, /* not used */
+    D_MLP_KEY,
+    RMS_EPS_KEY,
+    BASE_KEY, /* not used */
+    TIED_KEY(false),
+    ACT_KEY("hidden_act", ACT_SILU),
+    LATENT_KEYS,
+    EXPERTS_KEY("num_experts"),
+    INT_KEY(causal_lm, experts.per_token, "num_experts_per_token", 1, 256),
+    D_EXPERT_KEY,
+    BOOL_KEY_OR(causal_lm, experts.normed, "moe_renormalize", true),
+    FIRST_EXPERTS_KEY,
+    EXPERT_SCALE_KEY,
+    INT_KEY_OR(causal_lm, experts.groups, "num_expert_group", 1, 1, 1 << 12),
+    INT_KEY_OR(causal_lm, experts.groups_chosen, "topk_group", 1, 1, 1 << 12),
+    END_KEYS};
+static const config_key kimi_delta_keys[] = {
+    INT_KEY(recurrent_layer, heads, "num_heads", 1, 1 << 12),
+    INT_KEY(recurrent_layer, key, "head_dim", 1, 1 << 12),
+    INT_KEY_OR(recurrent_layer, kernel, "short_conv_kernel_size", 4, 1, 64), END_KEYS};
+
+/* Gives the listed layers their type; the number of them, or 0 if one was taken before. */
+static size_t take_layers(sn_config *c, const char *key, causal_layer type, causal_lm *g,
+                          bool *taken) {
+    int64_t layer[MAX_LAYER_TYPES];
+    size_t n = sn_config_int_list(c, key, layer, MAX_LAYER_TYPES, 1, (int64_t)g->n_layer_types);
+    for (size_t i = 0; i < n; i++) {
+        if (taken[layer[i] - 1]) return 0;
+        taken[layer[i] - 1] = true;
+        g->layer_type[layer[i] - 1] = type;
+    }
+    return n;
+}
+
+static void read_kimi_delta(sn_config *c, causal_lm *g) {
+    static const char *const known[] = {
+        "full_attn_layers", "head_dim", "kda_layers", "num_heads", "short_conv_kernel_size", NULL};
+    sn_config *a = sn_config_section(c, "linear_attn_config");
+    if (!a) return;
+    bool taken[MAX_LAYER_TYPES] = {false};
+    sn_error err = {0};
+    sn_config_only(a, known);
+    config_read(a, kimi_delta_keys, &g->recurrent);
+    list_layers(c, g, NULL, 0);
+    size_t n = take_layers(a, "kda_layers", RECURRENT, g, taken);
+    n += take_layers(a, "full_attn_layers", FULL_ATTENTION, g, taken);
+    if (n != g->n_layer_types)
+        sn_config_problem(a, "a layer must be in one of \"kda_layers\" and \"full_attn_layers\"");
+    if (!sn_config_check(a, &err)) sn_config_problem(c, "%s", err.message);
+    sn_config_free(a);
+}
+
+static void finish_kimi_linear(sn_config *c, const sn_model_options *o, causal_lm *g) {
+    static const char *const scores[] = {"softmax", "sigmoid", NULL};
+    expert_mlp *e = &g->experts;
+    (void)o;
+    g->d_head = g->latent.plain + g->latent.rotary;
+    g->recurrent.eps = g->eps;
+    e->sigmoid = sn_config_choice_or(c, "moe_router_activation_func", scores, 1) != 0;
+    e->normed &= e->per_token > 1;
+    if (!sn_config_bool_or(c, "use_grouped_topk", true) || e->groups <= e->groups_chosen)
+        e->groups = 0;
+    expert_read_shared(c, e, "num_shared_experts");
+    if (!sn_config_bool_or(c, "mla_use_nope", false))
+        sn_config_problem(c, "\"mla_use_nope\" must be true");
+    read_kimi_delta(c, g);
+}
+
+const causal_family kimi_linear_family = {
+    .names = {LLAMA_NAMES},
+    .usual = {.norm = RMS_NORM,
+              .positions = NO_POSITIONS,
+              .latent = {LATENT_NAMES},
+              .recurrent = {.scope = "self_attn", .mix = kimi_delta_mix},
+              .experts = {.router = "block_sparse_moe.gate",
+                          .experts = "block_sparse_moe.experts",
+                          .gate = "w1",
+                          .up = "w3",
+                          .down = "w2",
+                          .shared = "block_sparse_moe.shared_experts",
+                          .shared_gate_up_down = {"gate_proj", "up_proj", "down_proj"},
+                          .bias = "e_score_correction_bias",
+                          .two_of_group = true}},
+    .keys = kimi_linear_keys,
+    .finish = finish_kimi_linear};
 
 /* ---- Mamba-2 with attention ---- */
 

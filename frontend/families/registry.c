@@ -70,6 +70,7 @@ static const struct {
     FAMILY(granite, "Granite 3"),
     FAMILY(granitemoehybrid, "Granite 4 H"),
     FAMILY(jamba, "Jamba"),
+    FAMILY(kimi_linear, "Kimi-Linear"),
     {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false,
       false},
      .family = &llama_family},

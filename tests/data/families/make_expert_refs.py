@@ -87,15 +87,15 @@ def yarn(c):
     return 0.1 * r["mscale_all_dim"] * np.log(r["factor"]) + 1
 
 
-def deepseek_experts(p, c, scope, x):
+def deepseek_experts(p, c, scope, x, names=LLAMA_PARTS):
     """DeepSeek-V2, section 2.2; V3, section 2.1.2: groups by their best (V2), or the sum of their best two (V3)."""
     n, k, ff, v3 = c["n_routed_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"], c["model_type"] == "deepseek_v3"
     scores = m.linear(p, scope + "gate", x, n)
     scores = 1 / (1 + np.exp(-scores)) if v3 else softmax(scores)
     bias = p(scope + "gate.e_score_correction_bias", n) if v3 else 0
     for e in range(n):
-        for name in LLAMA_PARTS:
-            p(f"{scope}experts.{e}.{name}.weight", *((x.shape[-1], ff) if name == "down_proj" else (ff, x.shape[-1])))
+        for name in names:
+            p(f"{scope}experts.{e}.{name}.weight", *((x.shape[-1], ff) if name == names[2] else (ff, x.shape[-1])))
     y = gated(p, scope + "shared_experts.", x, ff * c["n_shared_experts"])
     for t in range(len(x)):
         choice = scores[t] + bias
@@ -109,34 +109,39 @@ def deepseek_experts(p, c, scope, x):
         if c["norm_topk_prob"]:
             w = w / w.sum()
         for i, e in enumerate(best):
-            y[t] += w[i] * c["routed_scaling_factor"] * gated(p, f"{scope}experts.{e}.", x[t:t + 1], ff)[0]
+            y[t] += w[i] * c["routed_scaling_factor"] * gated(p, f"{scope}experts.{e}.", x[t:t + 1], ff, names)[0]
     return y
 
 
-def deepseek(p, c, tokens):
+def latent_attention(p, c, a, x, scale=1, turn=lambda y: y):
     """Multi-head latent attention: DeepSeek-V2, section 2.1 and appendix C; the rotated key is common to all heads."""
-    d, H, eps = c["hidden_size"], c["num_attention_heads"], c["rms_norm_eps"]
-    rank, plain, rot, value = c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
-    freq, scale = m.plain(rot, c["rope_theta"]), 1 / np.sqrt(plain + rot)
+    H, rank, plain, rot, value = (c[k] for k in ("num_attention_heads", "kv_lora_rank", "qk_nope_head_dim",
+                                                 "qk_rope_head_dim", "v_head_dim"))
+    if c.get("q_lora_rank"):
+        q = m.rms(p, a + "q_a_layernorm", m.linear(p, a + "q_a_proj", x, c["q_lora_rank"]), 1e-6)
+        q = m.linear(p, a + "q_b_proj", q, H * (plain + rot))
+    else:
+        q = m.linear(p, a + "q_proj", x, H * (plain + rot))
+    q = m.heads(q, H)
+    down = m.linear(p, a + "kv_a_proj_with_mqa", x, rank + rot)
+    kv = m.heads(m.linear(p, a + "kv_b_proj", m.rms(p, a + "kv_a_layernorm", down[:, :rank], 1e-6), H * (plain + value)), H)
+    q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1)
+    key = np.repeat(turn(down[None, :, rank:]), H, axis=0)
+    y = m.attend(q, np.concatenate([kv[..., :plain], key], -1), kv[..., plain:], scale=scale / np.sqrt(plain + rot))
+    return m.linear(p, a + "o_proj", m.merge(y), x.shape[-1])
+
+
+def deepseek(p, c, tokens):
+    d, eps, rot = c["hidden_size"], c["rms_norm_eps"], c["qk_rope_head_dim"]
+    freq, scale = m.plain(rot, c["rope_theta"]), 1
     if c.get("rope_scaling"):
         freq, _ = m.scaled(c, rot, c["rope_theta"])
-        scale *= yarn(c) ** 2  # mscale equals mscale_all_dim: cos and sin have no factor
+        scale = yarn(c) ** 2  # mscale equals mscale_all_dim: cos and sin have no factor
     x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
     for l in range(c["num_hidden_layers"]):
         h = f"model.layers.{l}."
-        a, y = h + "self_attn.", m.rms(p, h + "input_layernorm", x, eps)
-        if c.get("q_lora_rank"):
-            q = m.rms(p, a + "q_a_layernorm", m.linear(p, a + "q_a_proj", y, c["q_lora_rank"]), 1e-6)
-            q = m.linear(p, a + "q_b_proj", q, H * (plain + rot))
-        else:
-            q = m.linear(p, a + "q_proj", y, H * (plain + rot))
-        q = m.heads(q, H)
-        down = m.linear(p, a + "kv_a_proj_with_mqa", y, rank + rot)
-        kv = m.heads(m.linear(p, a + "kv_b_proj", m.rms(p, a + "kv_a_layernorm", down[:, :rank], 1e-6), H * (plain + value)), H)
-        q = np.concatenate([q[..., :plain], m.rope_pairs(q[..., plain:], freq)], -1)
-        key = np.repeat(m.rope_pairs(down[None, :, rank:], freq), H, axis=0)
-        y = m.attend(q, np.concatenate([kv[..., :plain], key], -1), kv[..., plain:], scale=scale)
-        x = x + m.linear(p, a + "o_proj", m.merge(y), d)
+        y = m.rms(p, h + "input_layernorm", x, eps)
+        x = x + latent_attention(p, c, h + "self_attn.", y, scale, lambda z: m.rope_pairs(z, freq))
         y = m.rms(p, h + "post_attention_layernorm", x, eps)
         x = x + (gated(p, h + "mlp.", y, c["intermediate_size"]) if l < c["first_k_dense_replace"] else
                  deepseek_experts(p, c, h + "mlp.", y))

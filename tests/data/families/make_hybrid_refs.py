@@ -83,6 +83,46 @@ def qwen3_next(p, c, tokens):
     return m.rms(p, "model.norm", x, eps, 1) @ p("lm_head.weight", c["vocab_size"], d).T
 
 
+def kimi_delta(p, c, a, x):
+    """Kimi Team 2025, section 3: each channel of a key decays by itself."""
+    L, n = c["linear_attn_config"], len(x)
+    H, K = L["num_heads"], L["head_dim"]
+    q, k, v = (short_conv(p, f"{a}{z}_conv1d", m.linear(p, f"{a}{z}_proj", x, H * K), L["short_conv_kernel_size"])
+               .reshape(n, H, K) for z in "qkv")
+    q, k = unit(q), unit(k)
+    f, gate = (m.linear(p, f"{a}{z}_b_proj", m.linear(p, f"{a}{z}_a_proj", x, K), H * K) for z in "fg")
+    dt = softplus(f + p(a + "dt_bias", H * K)).reshape(n, H, K)
+    alpha = np.exp(-np.exp(p(a + "A_log", 1, 1, H, 1)[0]) * dt)
+    beta = sigmoid(m.linear(p, a + "b_proj", x, H))
+    y = np.empty((n, H, K))
+    for h in range(H):
+        S = np.zeros((K, K))
+        for t in range(n):
+            S = alpha[t, h][:, None] * S
+            S = S + beta[t, h] * np.outer(k[t, h], v[t, h] - k[t, h] @ S)
+            y[t, h] = q[t, h] @ S / np.sqrt(K)
+    y = m.rms(p, a + "o_norm", y, c["rms_norm_eps"]).reshape(n, -1)
+    return m.linear(p, a + "o_proj", y * sigmoid(gate), x.shape[-1])
+
+
+def kimi_linear(p, c, tokens):
+    d, eps, L = c["hidden_size"], c["rms_norm_eps"], c["linear_attn_config"]
+    routed = {"model_type": "deepseek_v3", "n_routed_experts": c["num_experts"], "n_group": c["num_expert_group"],
+              "num_experts_per_tok": c["num_experts_per_token"], "n_shared_experts": c["num_shared_experts"],
+              "norm_topk_prob": c["moe_renormalize"], **{k: c[k] for k in ("moe_intermediate_size", "topk_group",
+                                                                           "routed_scaling_factor")}}
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        y = m.rms(p, h + "input_layernorm", x, eps)
+        attend = kimi_delta if l + 1 in L["kda_layers"] else e.latent_attention
+        x = x + attend(p, c, h + "self_attn.", y)
+        y = m.rms(p, h + "post_attention_layernorm", x, eps)
+        x = x + (e.gated(p, h + "mlp.", y, c["intermediate_size"]) if l < c["first_k_dense_replace"] else
+                 e.deepseek_experts(p, routed, h + "block_sparse_moe.", y, ("w1", "w3", "w2")))
+    return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
 def mamba2(p, a, x, H, G, K, V, kernel, eps, conv_bias=True):
     """Dao & Gu 2024, section 6 and 7: h = e^(dt A) h + dt B x, y = C h + D x; then gate, norm and projection."""
     n = len(x)
@@ -226,6 +266,16 @@ CASES = {
         "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "full_attention_interval": 2,
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_num_key_heads": 2,
         "linear_num_value_heads": 4}),
+    "kimi_linear": (kimi_linear, {
+        **{k: v for k, v in e.SIZES.items() if k != "max_position_embeddings"}, "model_type": "kimi_linear", "num_hidden_layers": 3,
+        "num_key_value_heads": 4, "head_dim": 8, "model_max_length": 32, "q_lora_rank": None, "kv_lora_rank": 8,
+        "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "mla_use_nope": True, "rope_scaling": None,
+        "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_intermediate_size": 32,
+        "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "moe_layer_freq": 1, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.446, "use_grouped_topk": True, "num_expert_group": 1, "topk_group": 1,
+        "num_nextn_predict_layers": 0, "tie_word_embeddings": False,
+        "linear_attn_config": {"kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 3, "head_dim": 8,
+                               "short_conv_kernel_size": 4}}),
     "bamba": (bamba, {**m.LLAMA, **MAMBA2, "model_type": "bamba", "hidden_size": 32, "attn_layer_indices": [1], "attn_rotary_emb": 4,
                       "num_logits_to_keep": 1, "tie_word_embeddings": False}),
     "granite_hybrid": (granite_hybrid, {
