@@ -32,6 +32,7 @@ skipped() {
     "sinter quantize MODEL "*" -o small "* | "sinter "*" small "*) echo "seconds: test cli_quantize" ;;
     "sinter embed "* | "sinter answer "*) echo "needs an encoder, of which none is shipped: test_text_heads" ;;
     "aarch64"* | "qemu-aarch64"*) echo "needs tools for another machine: test deploy_targets" ;;
+    "x86_64-w64-mingw32"*) echo "needs MinGW: test deploy_systems" ;;
     *"os=windows"*"--exe"* | "wine "*) echo "needs MinGW and Wine: tests deploy_systems, long_deploy_wine" ;;
     *"--target wasm32"*) echo "needs wasm-ld: test deploy_web" ;;
     *CLASSIFIER* | out/mood*) echo "needs a trained classifier: test deploy_labels" ;;
