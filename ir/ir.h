@@ -328,6 +328,11 @@ sn_dim sn_module_rank(sn_module *m, const char *mesh, int64_t ranks, int64_t by)
  * known [the same], unless NULL, becomes true. */
 void sn_module_place(const sn_module *m, int64_t *symbol, bool *known);
 
+/* Zero bytes, one for each node that exists, where a walk marks what it has seen; close takes them back, and the next
+ * walk uses the same memory. */
+uint8_t *sn_marks_open(sn_module *m);
+void sn_marks_close(sn_module *m, uint8_t *marks);
+
 /* ir/rewrite.c — the basis of all passes */
 /* Rebuilds the graph below the roots, operands first; `rule` gets each rebuilt node and returns it
  * or a replacement of the same type. Returns the number of replaced nodes. Roots are updated in

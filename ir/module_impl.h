@@ -29,6 +29,13 @@ typedef struct sn_node_map {
     struct sn_node_map *next;
 } sn_node_map;
 
+/* Marks of nodes, zero between uses. */
+typedef struct sn_marks {
+    struct sn_marks *next;
+    size_t n, cap; /* bytes in use, and in all */
+    uint8_t of[];  /* by id */
+} sn_marks;
+
 struct sn_module {
     sn_chunk *chunk;   /* the newest; the module itself is in the oldest */
     sn_chunk *reserve; /* for the call during which memory runs out; NULL: used up */
@@ -55,7 +62,10 @@ struct sn_module {
     sn_node **node; /* [n_node] by id */
     uint32_t n_node, cap_node;
     uint32_t *stamp, epoch; /* [cap_node] visited marks of walks */
-    sn_node_map *maps;      /* those not in use */
+    sn_node **walk;         /* [n_walk] what a walk has found; room for the next one */
+    int n_walk, cap_walk;
+    sn_node_map *maps; /* those not in use */
+    sn_marks *marks;   /* the same */
     sn_table nodes, strings, regions;
     sn_entry **entry;
     int n_entry, cap_entry;

@@ -53,21 +53,72 @@ int sn_lineage_list(const sn_module *m, const sn_lineage **list) {
     return m->n_lineage;
 }
 
+/* For the nodes that exist now. */
+static sn_node_map *open_map(sn_module *m) {
+    uint32_t n = sn_module_node_count(m);
+    sn_node_map *map = m->maps;
+    if (map) m->maps = map->next;
+    if (!map || map->cap < n) {
+        map = sn_arena_alloc(m, sizeof *map);
+        map->cap = 2 * n;
+        map->to = sn_arena_alloc(m, sizeof(sn_node *) * map->cap);
+    }
+    return map;
+}
+
+static void close_map(sn_module *m, sn_node_map *map) {
+    for (int i = 0; i < map->n_set; i++) map->to[map->set[i]] = NULL;
+    map->n_set = 0;
+    map->next = m->maps;
+    m->maps = map;
+}
+
+static void put(sn_node_map *map, const sn_node *from, sn_node *to) {
+    map->set = sn_arena_grow(to->m, map->set, sizeof *map->set, map->n_set, &map->cap_set);
+    map->set[map->n_set++] = from->id;
+    map->to[from->id] = to;
+}
+
+static mapping view(const sn_node_map *map) {
+    return (mapping){map->to, map->cap};
+}
+
+uint8_t *sn_marks_open(sn_module *m) {
+    sn_marks *marks = m->marks;
+    if (marks) m->marks = marks->next;
+    if (!marks || marks->cap < m->n_node) {
+        size_t cap = 2 * (size_t)m->n_node;
+        marks = sn_arena_alloc(m, sizeof *marks + cap);
+        marks->cap = cap;
+    }
+    marks->n = m->n_node;
+    return marks->of;
+}
+
+void sn_marks_close(sn_module *m, uint8_t *of) {
+    sn_marks *marks = (sn_marks *)(void *)(of - offsetof(sn_marks, of));
+    memset(of, 0, marks->n);
+    marks->next = m->marks;
+    m->marks = marks;
+}
+
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx) {
     sn_order order = sn_topo(m, n_root, root);
-    mapping map = map_new(m);
+    sn_node_map *map = open_map(m);
+    mapping of = view(map);
     int count = 0;
     for (int i = 0; i < order.n && !m->error.code; i++) {
-        sn_node *old = order.node[i], *n = rebuild(&map, old);
+        sn_node *old = order.node[i], *n = rebuild(&of, old);
         sn_loc loc = m->loc;
         m->loc = old->loc;
         sn_node *r = rule(ctx, n);
         m->loc = loc;
         count += r != n;
-        map.to[old->id] = r;
+        put(map, old, r);
+        sn_lineage_add(old, r);
     }
-    for (int i = 0; i < n_root; i++) root[i] = map_get(&map, root[i]);
-    sn_lineage_add_map(m, map.to, map.n);
+    for (int i = 0; i < n_root; i++) root[i] = map_get(&of, root[i]);
+    close_map(m, map);
     return count;
 }
 
@@ -196,36 +247,6 @@ int sn_replace_module(sn_module *m) {
 }
 
 /* ---- regions ---- */
-
-/* For the nodes that exist now. */
-static sn_node_map *open_map(sn_module *m) {
-    uint32_t n = sn_module_node_count(m);
-    sn_node_map *map = m->maps;
-    if (map) m->maps = map->next;
-    if (!map || map->cap < n) {
-        map = sn_arena_alloc(m, sizeof *map);
-        map->cap = 2 * n;
-        map->to = sn_arena_alloc(m, sizeof(sn_node *) * map->cap);
-    }
-    return map;
-}
-
-static void close_map(sn_module *m, sn_node_map *map) {
-    for (int i = 0; i < map->n_set; i++) map->to[map->set[i]] = NULL;
-    map->n_set = 0;
-    map->next = m->maps;
-    m->maps = map;
-}
-
-static void put(sn_node_map *map, const sn_node *from, sn_node *to) {
-    map->set = sn_arena_grow(to->m, map->set, sizeof *map->set, map->n_set, &map->cap_set);
-    map->set[map->n_set++] = from->id;
-    map->to[from->id] = to;
-}
-
-static mapping view(const sn_node_map *map) {
-    return (mapping){map->to, map->cap};
-}
 
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results) {
     sn_module *m = r->out[0]->m;

@@ -9,42 +9,37 @@ static int by_id(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Appends n to the list that walks share, if it is not there. The error node is not part of any order. */
+static void reach(sn_module *m, sn_node *n) {
+    if (!n || n->id >= m->n_node || m->stamp[n->id] == m->epoch) return;
+    m->stamp[n->id] = m->epoch;
+    m->walk = sn_arena_grow(m, m->walk, sizeof(sn_node *), m->n_walk, &m->cap_walk);
+    m->walk[m->n_walk++] = n;
+}
+
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
     uint32_t epoch = ++m->epoch, low = UINT32_MAX, high = 0;
-    size_t n = 0, done = 0, cap = 64 + (size_t)n_root;
-    sn_node **out = sn_arena_alloc(m, sizeof *out * cap);
-    for (int i = 0; i < n_root; i++) {
-        /* the error node is not part of any order */
-        if (!root[i] || root[i]->id >= m->n_node || m->stamp[root[i]->id] == epoch) continue;
-        m->stamp[root[i]->id] = epoch;
-        out[n++] = root[i];
-    }
-    while (done < n) { /* the list is also the queue */
-        const sn_node *k = out[done++];
+    m->n_walk = 0;
+    for (int i = 0; i < n_root; i++) reach(m, root[i]);
+    for (int done = 0; done < m->n_walk; done++) { /* the list is also the queue */
+        const sn_node *k = m->walk[done];
         if (k->id < low) low = k->id;
         if (k->id > high) high = k->id;
-        if (n + k->n_in > cap) {
-            cap = 2 * cap + k->n_in;
-            sn_node **grown = sn_arena_alloc(m, sizeof *out * cap);
-            memcpy(grown, out, sizeof *out * n);
-            out = grown;
-        }
-        for (int i = 0; i < k->n_in; i++) {
-            if (m->stamp[k->in[i]->id] == epoch) continue;
-            m->stamp[k->in[i]->id] = epoch;
-            out[n++] = k->in[i];
-        }
+        for (int i = 0; i < k->n_in; i++) reach(m, k->in[i]);
     }
     /* Operands have smaller ids. A few nodes of many are sorted; many are collected by scanning
      * ids. */
-    if (n < (high - low) / 16) {
-        qsort(out, n, sizeof *out, by_id);
+    int n = m->n_walk;
+    sn_node **out = sn_arena_alloc(m, sizeof *out * (size_t)n);
+    if ((uint32_t)n < (high - low) / 16) {
+        memcpy(out, m->walk, sizeof *out * (size_t)n);
+        qsort(out, (size_t)n, sizeof *out, by_id);
     } else if (n) {
         n = 0;
         for (uint32_t id = low; id <= high; id++)
             if (m->stamp[id] == epoch) out[n++] = m->node[id];
     }
-    return (sn_order){out, (int)n};
+    return (sn_order){out, n};
 }
 
 sn_order sn_entry_topo(sn_module *m, const sn_entry *e) {

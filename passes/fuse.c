@@ -152,8 +152,9 @@ static void build_results(builder *b, int k,
 }
 
 static void make_map_reduce(builder *b, int k, int n_out, sn_node *const *out) {
-    cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
+    cut_list c = {.seen = sn_marks_open(b->m)};
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], NULL);
+    sn_marks_close(b->m, c.seen);
     sn_region *body = sn_region_extract(b->m, c.n, c.node, n_out, out);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
     for (int i = 0; i < c.n; i++) in[i] = build_value(b, c.node[i]);
@@ -455,8 +456,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     sn_node *dot = b->g->group[k].member[0];
     sn_node *take = results[0]->op == SN_OP_take_blocks ? results[0] : NULL;
     sn_node *const *out = take ? &take->in[0] : results;
-    cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
-    cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
+    cut_list c = {.seen = sn_marks_open(b->m)}, rows = {.seen = sn_marks_open(b->m)};
     /* argument 0 is the product */
     add_cut(b, &c, dot);
     panels p = panels_of(b, dot);
@@ -469,6 +469,8 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
     if (pro) add_cut(b, &c, scale);
     if (!pro && !take) pro = find_prologue(b, dot, &rows);
+    sn_marks_close(b->m, c.seen);
+    sn_marks_close(b->m, rows.seen);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 5));
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;

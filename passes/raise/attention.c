@@ -536,13 +536,15 @@ bool sn_raise_wants_attention(const sn_raiser *r) {
 /* Looks for the product of the scores below weights that k describes. */
 static sn_node *match_below(ra_match *k) {
     sn_node *found[4];
-    uint32_t n_id = sn_module_node_count(k->m);
-    int count = find_products(k->top, sn_arena_alloc(k->m, n_id), found, 0, 4);
+    uint8_t *seen = sn_marks_open(k->m);
+    int count = find_products(k->top, seen, found, 0, 4);
+    sn_marks_close(k->m, seen);
     for (int i = 0; i < count; i++) {
         k->scores = found[i];
-        k->above = sn_arena_alloc(k->m, n_id);
-        if (k->kind != SN_WEIGHTS_SOFTMAX && !ra_may_be_plain(k)) continue;
-        sn_node *y = try_match(k);
+        k->above = sn_marks_open(k->m);
+        bool may = k->kind == SN_WEIGHTS_SOFTMAX || ra_may_be_plain(k);
+        sn_node *y = may ? try_match(k) : NULL;
+        sn_marks_close(k->m, k->above);
         if (y || sn_module_error(k->m)->code) return y;
     }
     return NULL;

@@ -242,8 +242,9 @@ sn_node *sn_raise_mixed(sn_raiser *r, sn_node *n) {
     if (!sn_raise_wants_attention(r) || !sn_match_float(n)) return NULL;
     for (int side = 0; side < 2; side++) {
         bool mixes = false;
-        uint8_t *seen = sn_arena_alloc(r->m, sn_module_node_count(r->m));
+        uint8_t *seen = sn_marks_open(r->m);
         int count = find_scores(n->in[side], seen, found, 0, 4, &mixes);
+        sn_marks_close(r->m, seen);
         if (!mixes || !is_settled(r, n)) continue;
         for (int i = 0; i < count; i++) {
             sn_node *y = match_scores(r, n, side, found[i]);
