@@ -1,9 +1,8 @@
-# Writes OUT, a header that defines CODEGEN_REVISION: a hash of the sources of the code generator in DIR,
-# so that cached kernels of an older code generator are not used.
-file(GLOB_RECURSE files ${DIR}/*.c ${DIR}/*.h)
-list(SORT files)
+# Writes OUT, a header that defines CODEGEN_REVISION: a hash of FILES, the sources of the code generator and of what it
+# asks while it emits, so that cached kernels of an older code generator are not used.
+list(SORT FILES)
 set(all "")
-foreach(f ${files})
+foreach(f ${FILES})
   file(SHA256 ${f} h)
   string(APPEND all ${h})
 endforeach()
