@@ -56,6 +56,17 @@ static sn_scanned multiplied(const sn_tensor *in) {
                    .body = multiplied_step, .user = &in[4]);
 }
 
+/* A gate that all rows of a batch share: its gradient sums over the first axis of the carry */
+static void shared_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    s->next[0] = sn_tanh(sn_add(sn_mul(s->carry[0], *a), col(s->x[1])));
+    s->y[0] = sn_mul(sn_sum(s->next[0], -1), s->x[0]);
+}
+static sn_scanned shared(const sn_tensor *in) {
+    return sn_scan(.carry = {in[3]}, .x = {in[0], in[1]}, .axis = 1, .body = shared_step,
+                   .user = &in[2]);
+}
+
 /* minLSTM: two gates that add up to one */
 static void gates_step(sn_scan_step *s) {
     sn_tensor f = sn_sigmoid(s->x[0]), i = sn_sigmoid(s->x[1]), sum = sn_add(f, i);
@@ -160,6 +171,7 @@ static const struct model {
      {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}},
      false,
      ONE_KERNEL},
+    {"shared", shared, 4, {{1, T, C}, SEQ, {C, N}, {B, C, N}}, false, ONE_KERNEL},
     {"gates", gates, 4, {SEQ, SEQ, SEQ, {B, C}}, false, ONE_KERNEL},
     {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true, MORE},
     {"spread", spread, 3, {SEQ, {B, T, K}, {B, C, K}}, false, MORE},
@@ -314,6 +326,27 @@ static void right_gradients(void **state) {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++)
         if (models[k].back == ONE_KERNEL || (models[k].back == MORE && effort_is_long()))
             check(&models[k], k % 2, true, effort_is_long() ? 2 : 1);
+}
+
+/* Sums of a gradient over channels, or over a batch, are sums of vectors: what its loop reduces are states. */
+static void sums_of_vectors(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        if (models[k].build != shared && strcmp(models[k].name, "selective 16") != 0) continue;
+        built *f = build(&models[k], false, true);
+        sn_error err = {0};
+        sn_program *p = sn_compile(f->m, &(sn_options){.level = 4, .plan_only = true}, &err);
+        if (!p) fail_msg("%s", err.message);
+        char *text = explain_text(p, "main");
+        const char *loop = strstr(text, "fused_scan "), *at = loop;
+        while ((at = strstr(at + 1, "fused_scan "))) loop = at;
+        const char *sums = strstr(loop, "reduce_sum x");
+        if (!sums || atoi(sums + strlen("reduce_sum x")) > 2) fail_msg("%s", text);
+        free(text);
+        sn_program_free(p);
+        sn_module_free(f->m);
+        free(f);
+    }
 }
 
 /* What is no such scan stays several kernels, and the remark says why. */
@@ -594,10 +627,14 @@ static void running_in_place(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_values),     cmocka_unit_test(right_gradients),
-        cmocka_unit_test(remarks),          cmocka_unit_test(loops_of_the_compiler),
-        cmocka_unit_test(accepted),         cmocka_unit_test(running),
-        cmocka_unit_test(running_in_place), cmocka_unit_test(blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values),
+                                       cmocka_unit_test(right_gradients),
+                                       cmocka_unit_test(sums_of_vectors),
+                                       cmocka_unit_test(remarks),
+                                       cmocka_unit_test(loops_of_the_compiler),
+                                       cmocka_unit_test(accepted),
+                                       cmocka_unit_test(running),
+                                       cmocka_unit_test(running_in_place),
+                                       cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
