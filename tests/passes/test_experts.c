@@ -255,7 +255,7 @@ static void clamped(void **state) {
 }
 
 /* Blocks of a product that others read as a whole, of blocks that are not whole panels, with biases,
- * of long rows, by several indices. */
+ * with an epilogue that counts columns, of long rows, by several indices. */
 static void other_uses(void **state) {
     (void)state;
     sn_module *m = sn_module_new("uses");
@@ -272,6 +272,9 @@ static void other_uses(void **state) {
     sn_entry_output(m, e, "other", sn_tanh(sn_take_blocks(all, k, 4)));
     cc_entry(m, sn_expert_linear(in, narrow, i), "narrow");
     cc_entry(m, sn_take_blocks(sn_mul(all, all), i, 4), "square");
+    sn_node *column = sn_iota(m, SN_F32, 1, t, 128), *z = cc_input(m, "z", SN_F32, SHAPE(t, 128));
+    cc_entry(m, sn_take_blocks(sn_add(sn_mul(all, column), sn_exp(z)), i, 4), "columns");
+    cc_entry(m, sn_take_blocks(sn_add(all, sn_mul(z, column)), i, 4), "columns_added");
     sn_node *deep = cc_input(m, "deep", SN_F32, SHAPE(5, 7, 3300)),
             *wide = cc_param(m, "wide", SN_F32, SHAPE(3, 64, 3300));
     cc_entry(m, sn_expert_linear(deep, wide, cc_input(m, "i3_c", SN_I32, SHAPE(5, 7))), "deep");
