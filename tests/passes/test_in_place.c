@@ -21,6 +21,7 @@ typedef struct in_place_case {
     const char *name;
     void (*build)(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x);
     int copies; /* kernels of the entry that only copy; -1: not counted */
+    int slots;  /* of the workspace, at most; 0: any number */
 } in_place_case;
 
 static void build_update(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
@@ -131,7 +132,7 @@ static void build_parts(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
 /* a part of a temporary: all of it has no room where the result goes */
 static void build_part_of(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     (void)m;
-    sn_tensor both = product(sn_concat(0, x, sn_exp(x)), x), other = product(x, x);
+    sn_tensor both = sn_cumsum(sn_concat(0, x, sn_exp(x)), 1), other = product(x, x);
     sn_tensor low = sn_slice(both, 0, 0, N), high = sn_slice(both, 0, N, N);
     sn_tensor y = sn_softmax(sn_add(low, product(high, other)), -1);
     sn_assign(a, product(y, other));
@@ -146,22 +147,39 @@ static void build_padded(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     sn_assign(b, sn_add(product(sn_slice(padded, 0, N, N), sn_slice(padded, 0, 2 * N, N)), b));
 }
 
+/* written and read by a loop, whose kernels see one element at a time */
+static void through_step(sn_scan_step *s) {
+    s->next[0] = s->y[0] =
+        sn_tanh(sn_add(sn_matmul(s->carry[0], *(const sn_tensor *)s->user), s->x[0]));
+}
+
+static void build_loop(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), first = sn_squeeze(sn_slice(x, 0, 0, 1), 0);
+    sn_tensor y = sn_scan(.carry = {sn_expand(first, 0)}, .x = {sn_expand(t, 1)}, .axis = 0,
+                          .body = through_step, .user = &x)
+                      .y[0];
+    sn_assign(a, product(sn_softmax(sn_reshape(y, N, N), -1), x));
+    sn_assign(b, sn_add(product(x, sn_softmax(t, -1)), b));
+}
+
 static const in_place_case cases[] = {
-    {"update", build_update, 0},
-    {"swap", build_swap, -1},
-    {"circle", build_circle, -1},
-    {"old value as output", build_old_output, -1},
-    {"later reader", build_later_reader, -1},
-    {"row norm", build_row_norm, -1},
-    {"transposed", build_transposed, -1},
-    {"product", build_product, 0},
-    {"read twice", build_read_twice, -1},
-    {"read later", build_read_later, -1},
-    {"two results", build_two_results, -1},
-    {"early result", build_early_result, -1},
-    {"parts", build_parts, -1},
-    {"part of a temporary", build_part_of, -1},
-    {"padded", build_padded, -1},
+    {"update", build_update, 0, 0},
+    {"swap", build_swap, -1, 0},
+    {"circle", build_circle, -1, 0},
+    {"old value as output", build_old_output, -1, 0},
+    {"later reader", build_later_reader, -1, 0},
+    {"row norm", build_row_norm, -1, 0},
+    {"transposed", build_transposed, -1, 0},
+    {"product", build_product, 0, 0},
+    {"read twice", build_read_twice, -1, 0},
+    {"read later", build_read_later, -1, 2},
+    {"two results", build_two_results, -1, 2},
+    {"early result", build_early_result, -1, 2},
+    {"parts", build_parts, -1, 2},
+    {"part of a temporary", build_part_of, -1, 0},
+    {"padded", build_padded, -1, 0},
+    {"loop", build_loop, -1, 0},
 };
 
 static sn_module *make(const in_place_case *c) {
@@ -178,6 +196,16 @@ static int count_copies(const sn_program *p) {
     char *text = explain_text(p, "step");
     int n = 0;
     for (const char *s = text; (s = strstr(s, "body: copy")); s++) n++;
+    free(text);
+    return n;
+}
+
+static int count_slots(const sn_program *p) {
+    char *text = explain_text(p, "step");
+    const char *end = strstr(text, " memory slots");
+    assert_non_null(end);
+    while (end[-1] != ' ') end--;
+    int n = atoi(end);
     free(text);
     return n;
 }
@@ -205,6 +233,7 @@ static void check(const in_place_case *c, int level) {
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s: %s", c->name, err.message);
     if (c->copies >= 0 && level == 4) assert_int_equal(count_copies(p), c->copies);
+    if (c->slots && level == 4) assert_in_range(count_slots(p), 0, c->slots);
     sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
     if (!s) fail_msg("%s: %s", c->name, err.message);
     static float x[N * N], got[N * N];
