@@ -3,11 +3,13 @@
 
 usage: bench/inner_loops.py [--sinter FILE] [--cpu NAME] [MODEL]
        bench/inner_loops.py [--cpu NAME] --asm FILE...
+       bench/inner_loops.py --least PERCENT --asm FILE...
 
 Compiles MODEL (default: examples/models/stories260K) to assembler text for each feature set, finds the innermost loop with
 the most multiply-adds in the microkernels of its products, and prints multiply-adds, all instructions, their share, and the
 multiply-adds in a cycle that llvm-mca-19 expects of the CPU (default: neoverse-v2): of the loop with the most of them, and
-of those the least share. --asm counts the text of another compiler, such as that of ggml's kernels, for each function."""
+of those the least share. --asm counts the text of another compiler, such as that of ggml's kernels, for each function.
+--least checks instead that this share of the text of Sinter is at least PERCENT."""
 import argparse
 import glob
 import os
@@ -68,6 +70,11 @@ def largest(path, wanted):
     return sorted(best.values(), key=lambda x: x[:2])
 
 
+def worst(found):
+    """Of the loops with the most multiply-adds that with the least share."""
+    return max(found, key=lambda x: (x[1], -x[0]))
+
+
 def bound(loop, cpu):
     """Multiply-adds in a cycle by the model of a CPU."""
     r = subprocess.run(["llvm-mca-19", "-mtriple=aarch64", f"-mcpu={cpu}", "-mattr=+dotprod,+i8mm,+bf16,+fp16fml",
@@ -86,8 +93,15 @@ def main():
     parser.add_argument("--sinter", default=os.path.join(ROOT, "build/release/tools/sinter"))
     parser.add_argument("--cpu", default="neoverse-v2")
     parser.add_argument("--asm", nargs="+")
+    parser.add_argument("--least", type=float, metavar="PERCENT")
     parser.add_argument("model", nargs="?", default=os.path.join(ROOT, "examples/models/stories260K/stories260K.bin"))
     args = parser.parse_args()
+    for path in args.asm if args.least else ():
+        share, n, loop, name = worst(largest(path, ".ukr"))
+        if 100 * share < args.least:
+            sys.exit(f"{path}: {n} of {len(loop)} instructions of {name} are multiply-adds, {100 * share:.1f} %")
+    if args.least:
+        return
     print(f"| | function | multiply-adds | share | in a cycle ({args.cpu}) |\n|---|---|---|---|---|")
     for path in args.asm or ():
         for found in largest(path, ""):
@@ -101,7 +115,7 @@ def main():
                     sys.exit(f"{target}: {r.stderr}")
                 found = largest(glob.glob(os.path.join(out, "*.s"))[0], ".ukr")
             if found:
-                row(" ".join([target, *way[3:]]), max(found, key=lambda x: (x[1], -x[0])), args.cpu)
+                row(" ".join([target, *way[3:]]), worst(found), args.cpu)
 
 
 if __name__ == "__main__":

@@ -423,6 +423,23 @@ static em_val hide_origin(em *e, em_val v) {
     return LLVMBuildCall2(e->b, type, code, &v, 1, "");
 }
 
+void em_in_order(em *e, em_val *v, int n) {
+    enum { MAX = 32, FIELD = 8 };
+    LLVMTypeRef types[MAX];
+    char bind[2 * MAX * FIELD] = "";
+    size_t used = 0;
+    for (int i = 0; i < n; i++) types[i] = LLVMTypeOf(v[i]);
+    for (int i = 0; i < n; i++) used += (size_t)snprintf(bind + used, FIELD, "=w,");
+    for (int i = 0; i < n; i++) used += (size_t)snprintf(bind + used, FIELD, "%d,", i);
+    used += (size_t)snprintf(bind + used, sizeof bind - used, "~{memory}");
+    em_type all = LLVMStructTypeInContext(e->ctx, types, (unsigned)n, false);
+    em_type type = LLVMFunctionType(all, types, (unsigned)n, false);
+    em_val code =
+        LLVMGetInlineAsm(type, "", 0, bind, used, true, false, LLVMInlineAsmDialectATT, false);
+    em_val out = LLVMBuildCall2(e->b, type, code, v, (unsigned)n, "");
+    for (int i = 0; i < n; i++) v[i] = LLVMBuildExtractValue(e->b, out, (unsigned)i, "");
+}
+
 /* Strength reduction in LLVM's code generator would rewrite the addresses of every loop whose index
  * it recognises. That takes a third of the time of code generation and gains nothing that can be
  * measured, since the arithmetic of addresses runs beside that of vectors. Loops that end after one

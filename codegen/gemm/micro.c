@@ -6,6 +6,11 @@
 
 enum { UNROLL = 4, MAX_STRAIGHT = 8 /* steps of the block kernel without a loop */ };
 
+/* By lane, a full microtile prefetches between blocks of steps. An iteration of the loop over the steps of a
+ * block has 192 multiply-adds, 16 loads of pairs of B, 12 of A, and 4 other instructions. Steps more would
+ * need a second address of B: the offset of a pair is at most 1008 bytes. */
+enum { LANED_UNROLL = 8, LANED_BLOCK = 32, LANED_B_NEXT = 8 /* steps for each line of b_next */ };
+
 /* Whether the loop is that of emit_counted_steps. */
 static bool counts_steps(const gemm_plan *p) {
     return p->small_tile && p->a_col_stride == 1;
@@ -15,6 +20,7 @@ static bool counts_steps(const gemm_plan *p) {
  * the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     const em_size *k = &p->g->k;
+    if (p->by_lane && kind != GEMM_UKR_1X2) return rows < p->mr ? UNROLL : LANED_UNROLL;
     if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0) return 1;
     bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
     if (!p->k_blocked && wide && k->value >= UNROLL) return UNROLL;
@@ -54,8 +60,8 @@ typedef struct micro {
     const gemm_plan *p;
     gemm_ukr_args arg;
     int rows, panels, unroll;
-    int b_next_every, next_a_every; /* steps between prefetches */
-    bool is_1x2, by_lane;
+    int b_next_every, next_a_every;  /* steps between prefetches */
+    bool is_1x2, by_lane, in_blocks; /* in_blocks: prefetches between blocks of steps */
     bool skips_own_panel;
     bool prefetches_b_list, prefetches_c_list, prefetches_a;
     int64_t a_stride;
@@ -73,7 +79,7 @@ typedef union carried {
 } carried;
 enum { N_CARRIED = 4 + MAX_ACC };
 
-/* Rows of A for UNROLL steps, a vector each: step u takes lane u. */
+/* Rows of A by lane: a vector each for as many steps as it has lanes. */
 enum { MAX_LANED = 8 };
 
 /* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
@@ -138,9 +144,9 @@ static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val
                          em_val *terms) {
     const gemm_plan *p = m->p;
     if (lanes) {
-        em_val from = em_gep(e, a, p->t, row * m->a_stride);
-        if (u == 0) lanes[row] = em_load(e, p->t, from, UNROLL);
-        terms[0] = em_splat(e, em_extract(e, lanes[row], u), p->lanes);
+        em_val from = em_gep(e, a, p->t, row * m->a_stride + u);
+        if (u % p->lanes == 0) lanes[row] = em_load(e, p->t, from, p->lanes);
+        terms[0] = em_splat(e, em_extract(e, lanes[row], u % p->lanes), p->lanes);
         return;
     }
     em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);
@@ -167,7 +173,7 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u, em_val
         else
             load_b_terms(e, m, b, x, kept[x]);
     }
-    emit_prefetches(e, m, c, b, k, u);
+    if (!m->in_blocks) emit_prefetches(e, m, c, b, k, u);
     for (int x = 0; x < m->rows * vectors; x++) {
         int row = keeps_a ? x % m->rows : x / vectors, vector = keeps_a ? x / m->rows : x % vectors;
         bool starts = keeps_a ? row == 0 : vector == 0;
@@ -197,18 +203,68 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int 
     for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u, NULL);
 }
 
-/* Steps [k0, k1), whose number is a multiple of the unrolling. */
+/* Steps [k0, k1), whose number is a multiple of the unrolling. in_blocks: counted up to 0; all registers are
+ * in use, so the next vectors of A must not be loaded early. */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
-    em_loop l = em_for(e, k0, k1, m->unroll);
+    const int lanes = m->p->lanes;
+    em_val from = m->in_blocks ? em_sub(e, k0, k1) : k0, a[MAX_LANED];
+    em_loop l = em_for(e, from, m->in_blocks ? zero(e) : k1, m->unroll);
     em_carries(e, &l, c->all, N_CARRIED);
-    em_val lanes[MAX_LANED];
-    for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u, m->by_lane ? lanes : NULL);
+    for (int u = 0; u < m->unroll; u++) {
+        if (m->in_blocks && u % lanes == 0) em_in_order(e, c->acc, m->rows * m->p->nv);
+        emit_step(e, m, c, l.i, u, m->by_lane ? a : NULL);
+    }
     c->a = em_gep(e, c->a, m->p->t, m->unroll * m->p->a_col_stride);
     em_end(e, &l);
 }
 
+/* What the steps [k, k + steps) prefetch. */
+static void emit_block_prefetches(em *e, const micro *m, carried *c, em_val k, int steps) {
+    em_val end = em_add(e, k, steps);
+    for (int i = 0; i < steps; i += LANED_B_NEXT)
+        prefetch_stream(e, &c->b_next, m->arg.b_next_step, LANED_B_NEXT);
+    if (m->prefetches_b_list) {
+        em_loop l = em_for(e, k, end, 1);
+        gemm_prefetch_b(e, m->p, m->arg.b_next, l.i);
+        em_end(e, &l);
+    }
+    if (m->prefetches_c_list) {
+        em_loop l = em_for(e, k, end, 1 << m->p->c_prefetch_shift);
+        gemm_prefetch_c(e, m->p, m->arg.c_list, l.i);
+        em_end(e, &l);
+    }
+}
+
+/* The steps [0, k) in blocks, with their prefetches. */
+static void emit_blocks_of_steps(em *e, const micro *m, carried *c, em_val k) {
+    em_loop l = em_for(e, 0, k, LANED_BLOCK);
+    em_carries(e, &l, c->all, N_CARRIED);
+    emit_block_prefetches(e, m, c, l.i, LANED_BLOCK);
+    emit_steps(e, m, c, l.i, em_imin(e, em_add(e, l.i, LANED_BLOCK), k));
+    em_end(e, &l);
+}
+
+/* All k steps by lane: whole iterations, then whole vectors of A, then single steps. */
+static void emit_laned_steps(em *e, const micro *m, carried *c, em_val k) {
+    micro part = *m;
+    em_val from = em_round_down(e, k, m->unroll), to = em_round_down(e, k, m->p->lanes);
+    if (m->in_blocks)
+        emit_blocks_of_steps(e, m, c, from);
+    else
+        emit_steps(e, m, c, zero(e), from);
+    part.unroll = m->p->lanes;
+    if (m->unroll > part.unroll) emit_steps(e, &part, c, from, to);
+    part.unroll = 1;
+    part.by_lane = false;
+    emit_steps(e, &part, c, to, k);
+}
+
 /* All k steps; the last `rest` are behind a loop. */
 static void emit_all_steps(em *e, const micro *m, carried *c, em_val k, int rest) {
+    if (m->by_lane && !m->is_1x2) {
+        emit_laned_steps(e, m, c, k);
+        return;
+    }
     if (counts_steps(m->p)) {
         emit_counted_steps(e, m, c, k, rest);
         return;
@@ -242,6 +298,7 @@ static void emit_packing_steps(em *e, const micro *m, carried *c, em_val k) {
     em_val line = em_i64(e, GEMM_LINE / m->p->esize);
     em_loop l = em_for(e, 0, k, line);
     em_carries(e, &l, c->all, N_CARRIED);
+    if (m->in_blocks) emit_block_prefetches(e, m, c, l.i, GEMM_LINE / m->p->esize);
     emit_steps(e, m, c, l.i, em_add(e, l.i, line));
     pack_line(e, m, l.i);
     em_end(e, &l);
@@ -309,12 +366,12 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                .prefetches_c_list = p->c_prefetch && rows >= p->half_mr && !is_1x2,
                .a_stride = in_place ? p->g->a.row.value : p->a_row_stride,
                .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
-    m.by_lane = p->by_lane && p->nv == 4 && m.unroll == UNROLL && p->a_col_stride == 1;
-    m.skips_own_panel = full && (p->small_tile || m.by_lane) && !p->pack_b && !is_1x2;
+    m.by_lane = p->by_lane && m.unroll % UNROLL == 0;
+    m.in_blocks = m.by_lane && full && !is_1x2;
+    m.skips_own_panel = full && p->small_tile && !p->pack_b && !is_1x2;
     m.next_a_every = lines_apart(p, m.unroll);
-    m.b_next_every = (p->small_tile || m.by_lane) && m.unroll == UNROLL ? UNROLL : 1;
-    m.prefetches_a =
-        full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile && !m.by_lane;
+    m.b_next_every = p->small_tile && m.unroll == UNROLL ? UNROLL : 1;
+    m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;
     carried c = {.a = arg.a,
                  .b = arg.b,
                  .b_next = full && !p->b_prefetch && !gemm_one_panel(p) ? arg.b_next : NULL,
@@ -336,7 +393,7 @@ static void emit_block_tile(em *e, const micro *m) {
     int64_t k = m->p->g->k.value;
     carried c = {.a = m->arg.a, .b = m->arg.b};
     load_accumulators(e, m, c.acc);
-    if (k <= m->unroll) {
+    if (k <= m->unroll && !m->by_lane) {
         for (int u = 0; u < k; u++) emit_step(e, m, &c, zero(e), u, NULL);
     } else {
         emit_all_steps(e, m, &c, em_i64(e, k), (int)(k % m->unroll));
@@ -351,12 +408,15 @@ em_val gemm_emit_block(em *e, const gemm_plan *p) {
     em_no_inline(e, fn);
     gemm_block_args arg = gemm_block_params(e);
     int64_t k = p->g->k.value;
+    const int unroll = k <= MAX_STRAIGHT ? (int)k : UNROLL;
     micro m = {.p = p,
                .rows = p->mr,
                .panels = 1,
-               .unroll = k <= MAX_STRAIGHT ? (int)k : UNROLL,
+               .unroll = p->by_lane ? LANED_UNROLL : unroll,
+               .by_lane = p->by_lane,
                .b_next_every = 1,
                .next_a_every = 1,
+               .in_blocks = p->by_lane,
                .skips_own_panel = p->small_tile,
                .a_stride = p->a_row_stride,
                .b_stride = em_i64(e, p->panel)};

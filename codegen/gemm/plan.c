@@ -197,8 +197,8 @@ static bool transposes(const sn_gemm *g) {
 static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
-    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr || p->dot->k_of_word > 1 ||
-        g->groups.size || transposes(g))
+    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr ||
+        (p->dot->k_of_word > 1 && !p->by_lane) || g->groups.size || transposes(g))
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;
@@ -272,8 +272,9 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->half_width ? p->panel / 2 : p->panel;
     p->small_tile = t->vector_regs < 32;
-    p->by_lane = t->arch == SN_ARCH_AARCH64 && p->t == SN_F32 && p->dot->terms == 1 && !g->bf16;
-    p->nv = choose_vectors(p, t, tile);
+    p->by_lane = t->arch == SN_ARCH_AARCH64 && p->esize == 4 && p->dot->terms == 1 && !g->bf16;
+    p->nv = choose_vectors(p, t, tile); /* 4 if by_lane and the columns fit */
+    p->by_lane &= p->nv == 4;
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
     p->mr = choose_rows(p, t, tile);
@@ -373,7 +374,7 @@ static void choose_next_a(gemm_plan *p, int max_rows) {
                       g->a.row.value == (p->joined_k > 1 ? p->k.value : g->k.value) &&
                       !gemm_is(g->m, 1);
     int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * p->joined_k; /* bytes */
-    p->prefetch_next_a = contiguous && !p->k_blocked;
+    p->prefetch_next_a = contiguous && !p->k_blocked && !p->by_lane;
     p->next_a_lines = (of_step + GEMM_LINE - 1) / GEMM_LINE;
     p->pack_in_microkernel = p->pack_a_per_call && contiguous && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;

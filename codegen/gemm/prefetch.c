@@ -38,7 +38,8 @@ void gemm_plan_prefetch(gemm_plan *p) {
     p->c_at_once = false;
     if (p->kc < MIN_STEPS || (g->k.slot < 0 && g->k.value < MIN_STEPS)) return;
     int of_epilogue = p->mr * epilogue_lines(p), lines = of_epilogue + partial_c_lines(p);
-    p->c_at_once = p->small_tile && of_epilogue && of_epilogue <= MAX_AT_ONCE && !gemm_is(g->m, 1);
+    p->c_at_once = (p->small_tile || p->by_lane) && of_epilogue && of_epilogue <= MAX_AT_ONCE &&
+                   !gemm_is(g->m, 1);
     if (lines && lines <= MAX_LIST && !gemm_is(g->m, 1) && !p->c_at_once)
         p->c_prefetch = power_of_two(lines);
     while (p->c_prefetch && p->c_prefetch << (p->c_prefetch_shift + 1) <= p->kc)

@@ -83,7 +83,7 @@ targets() {
         fi
     fi
     for arch in aarch64 riscv64; do
-        compile $arch --target $arch --threads none
+        compile $arch --target $arch --threads none --emit asm
         if command -v $arch-linux-gnu-gcc >/dev/null 2>&1 && command -v qemu-$arch >/dev/null 2>&1; then
             $arch-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -I$arch $arch/story.o -lm -o $arch/generate || fail "$arch"
             same "$arch" "$(on qemu-$arch $arch)" "$want"
@@ -93,8 +93,9 @@ targets() {
     done
     compile a76 --target cortex-a76 --threads none --compute int8 # sdot
     stores_once a76
+    "$source/bench/inner_loops.py" --least 85 --asm aarch64/story.s || fail "inner loops of AArch64"
     if command -v aarch64-linux-gnu-objdump >/dev/null 2>&1; then
-        aarch64-linux-gnu-objdump -d a76/story.o | grep -q sdot || fail "cortex-a76 without sdot"
+        aarch64-linux-gnu-objdump -d a76/story.o | grep -q 'sdot.*\.4b\[3\]' || fail "cortex-a76 without sdot by lane"
     fi
     if [ -x aarch64/generate ]; then
         aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -Ia76 a76/story.o -lm -o a76/generate || fail a76
