@@ -29,10 +29,19 @@ typedef struct setting {
     char name[64];
 } setting;
 
+/* The i-th of a stream's normals, which repeat after DRAWS. */
 static float draw(uint32_t stream, size_t i) {
-    sn_rng r = {.seed = 5, .stream = SN_STREAM_DATA, .step = stream};
-    for (size_t k = 0; k < i % 61; k++) sn_rng_normal(&r);
-    return (float)sn_rng_normal(&r);
+    enum { DRAWS = 61 };
+    static float z[DRAWS]; /* of the stream asked for last */
+    static uint32_t of;
+    static bool is_full;
+    if (!is_full || of != stream) {
+        sn_rng r = {.seed = 5, .stream = SN_STREAM_DATA, .step = stream};
+        for (int k = 0; k < DRAWS; k++) z[k] = (float)sn_rng_normal(&r);
+        of = stream;
+        is_full = true;
+    }
+    return z[i % DRAWS];
 }
 
 static size_t count_of(const sn_node *n, const int64_t *symbol) {
