@@ -1,6 +1,7 @@
 /* kernel.c: what a step of the plan needs from its kernel: family, run-time sizes, identity. */
 #include "codegen/kernel.h"
 #include "codegen/emit/elem.h"
+#include "passes/plan/product.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,7 @@ static void describe(sn_kernel *k) {
     put(&t, "\n->");
     for (int i = 0; i < s->n_out; i++) put_view(&t, &s->out[i]);
     put_dims(&t, "\ndim ", k->n_dim, k->dim); /* code reads them by number */
+    if (k->traits->contraction && sn_product_symmetric(k->m, s)) put(&t, "\nsymmetric");
     if (k->tile) {
         char tile[24];
         snprintf(tile, sizeof tile, "\ntile %d", k->tile);

@@ -295,7 +295,7 @@ static void few_columns_threads(void **state) {
 }
 
 /* X X^T and X^T X, where one triangle is multiplied, with epilogues that read other values on both sides
- * of the diagonal. */
+ * of the diagonal. Products of two tensors that lie as X does have kernels of their own. */
 static void symmetric(void **state) {
     (void)state;
     static const int rows[] = {64, 97, 150}, depths[] = {40, 517};
@@ -314,6 +314,10 @@ static void symmetric(void **state) {
             cc_entry(m, p, "plain%d_%d", i, j);
             p = sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_mul, y, 0.5), p);
             cc_entry(m, sn_b_unary(SN_OP_tanh, p), "fused%d_%d", i, j);
+            if (i == 0 && j == 1) {
+                sn_node *other = cc_input(m, "other", SN_F32, SHAPE(n, k));
+                cc_entry(m, cc_dot(x, other, 0, NULL, NULL, 1, &one, &one), "two");
+            }
             if (i != 2) continue;
             cc_entry(m, cc_dot(x, x, 0, NULL, NULL, 1, &zero, &zero), "columns%d", j);
             sn_node *z = cc_input(m, j ? "z1" : "z0", SN_F32, SHAPE(3, 70, k));
