@@ -181,17 +181,9 @@ bool onnx_ms_group_query(onnx_call *c) {
 
 /* ---- weights in blocks ---- */
 
-/* Integers of `bits` bits, several to a byte, the lowest first: the last axis is 8 / bits times as long. */
+/* Integers of `bits` bits, several to a byte, the lowest first: along a new last axis unless they are bytes. */
 static sn_tensor unpack(onnx_call *c, sn_tensor x, int64_t bits) {
-    if (bits == 8) return x;
-    sn_tensor low = sn_and(x, 15), high = sn_shift_right(x, 4);
-    sn_tensor both = sn_stack(-1, low, high);
-    sn_dim shape[SN_MAX_RANK + 1];
-    const int rank = sn_rank_of(x);
-    for (int i = 0; i < rank; i++) shape[i] = sn_dim_of(x, i);
-    shape[rank - 1] = sn_dim_mul(c->m, shape[rank - 1], 2);
-    shape[rank] = SN_END;
-    return sn_reshape_at(c->at, both, shape);
+    return bits == 8 ? x : sn_stack(-1, sn_and(x, 15), sn_shift_right(x, 4));
 }
 
 /* x times w^T, where w [N, K] is (integers - zero points) scales, each of a block along K. What has to do with
@@ -202,8 +194,8 @@ bool onnx_ms_matmul_n_bits(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), scale = onnx_in(c, 2),
               zero = onnx_in_or_null(c, 3), bias = onnx_in_or_null(c, 5);
     if (bits != 4 && bits != 8) return onnx_fail(c, "%lld bits are not supported", (long long)bits);
-    if (K < 1 || N < 1 || size < 1 || onnx_given(c, 4))
-        return onnx_fail(c, "g_idx is not supported, and K, N and block_size must be positive");
+    if (K < 1 || N < 1 || size < 1 || (K | N | size) > INT32_MAX || onnx_given(c, 4))
+        return onnx_fail(c, "g_idx is not supported; K, N, block_size must be from 1 to 2^31 - 1");
     const int64_t blocks = (K + size - 1) / size, middle = bits == 4 ? 8 : 128;
     const sn_dtype type = sn_dtype_of(scale);
     w = sn_reshape(unpack(c, w, bits), N, blocks, size);
@@ -212,7 +204,7 @@ bool onnx_ms_matmul_n_bits(onnx_call *c) {
     if (!zero)
         y = sn_sub(y, (double)middle);
     else if (sn_dtype_of(zero) == SN_U8) {
-        zero = unpack(c, sn_reshape(zero, N, SN_REST), bits);
+        zero = sn_reshape(unpack(c, zero, bits), N, SN_REST);
         if (sn_dim_of(zero, 1) != blocks) zero = sn_slice(zero, 1, 0, blocks);
         y = sn_sub(y, sn_expand(sn_cast(zero, type), 2));
     } else

@@ -136,6 +136,11 @@ typedef struct window {
     int64_t kernel[MAX_AXES], stride[MAX_AXES], dilation[MAX_AXES], low[MAX_AXES], high[MAX_AXES];
 } window;
 
+/* Far above any window and its padding, low enough that no sum or product overflows. */
+static bool is_small(int64_t x) {
+    return x >= INT32_MIN && x <= INT32_MAX;
+}
+
 static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool transposed,
                         window *w) {
     int64_t pads[2 * MAX_AXES] = {0}, list[MAX_AXES];
@@ -156,7 +161,8 @@ static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool tr
         w->low[i] = pads[i];
         w->high[i] = pads[i + w->n];
         if (w->stride[i] < 1 || w->dilation[i] < 1 || w->kernel[i] < 1 || w->stride[i] > MAX_STEP ||
-            w->dilation[i] > MAX_STEP || w->kernel[i] > INT32_MAX)
+            w->dilation[i] > MAX_STEP || !is_small(w->kernel[i]) || !is_small(w->low[i]) ||
+            !is_small(w->high[i]))
             return onnx_fail(c, "sizes of the window must be positive, steps at most %d", MAX_STEP);
         if (!strcmp(mode, "NOTSET") || !strcmp(mode, "VALID") || transposed) continue;
         const sn_dim size = sn_dim_of(x, i + 2);
@@ -222,13 +228,13 @@ static sn_tensor transposed(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bi
     const bool sized = onnx_ints(c, "output_shape", shape, v.n) == v.n;
     const bool lower = !strcmp(onnx_text(c, "auto_pad", ""), "SAME_LOWER");
     const bool same = lower || !strcmp(onnx_text(c, "auto_pad", ""), "SAME_UPPER");
-    for (int i = 0; i < v.n; i++) {
+    for (int i = 0, a = 2; i < v.n; i++, a++) {
         const int64_t s = v.stride[i], reach = v.dilation[i] * (v.kernel[i] - 1);
-        const int a = i + 2;
         const sn_dim n = sn_dim_of(x, a);
+        if (!is_small(extra[i]) || (sized && !(is_small(n) && is_small(shape[i]))))
+            return onnx_fail(c, "its sizes must be numbers below 2^31"), NULL;
         if (sized || same) { /* pads so that the result has the size that is asked for */
-            const int64_t want = sized ? shape[i] : n * s;
-            const int64_t all = s * (n - 1) + extra[i] + reach + 1 - want;
+            const int64_t all = (sized ? s * n - shape[i] : 0) - s + extra[i] + reach + 1;
             v.low[i] = lower ? all - all / 2 : all / 2;
             v.high[i] = all - v.low[i];
         }
@@ -263,7 +269,7 @@ bool onnx_convolution(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bias, sn
     if (!read_window(c, x, kernel, c->row->flag, &v)) return false;
     sn_tensor y =
         c->row->flag ? transposed(c, x, w, bias, v, groups) : convolve(c, x, w, bias, v, groups);
-    return onnx_set(c, 0, sn_cast(y, type));
+    return y && onnx_set(c, 0, sn_cast(y, type));
 }
 
 bool onnx_conv(onnx_call *c) {

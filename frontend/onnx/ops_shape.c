@@ -138,8 +138,10 @@ static bool reshape(onnx_call *c, onnx_value *v, int rank, sn_dim *shape) {
         sn_dim known = 1;
         int rest = -1;
         for (int i = 0; i < rank; i++) {
-            if (shape[i] == SN_REST) rest = i;
-            if (shape[i] != SN_REST) known *= is_number(shape[i]) ? shape[i] : 0;
+            if (shape[i] == SN_REST)
+                rest = i;
+            else if (__builtin_mul_overflow(known, is_number(shape[i]) ? shape[i] : 0, &known))
+                known = 0;
         }
         if (rest >= 0 && known > 0) shape[rest] = onnx_count(v) / known;
         memcpy(whole.shape, shape, sizeof *shape * (size_t)rank);
@@ -302,7 +304,7 @@ bool onnx_split(onnx_call *c) {
     for (int i = 0; i < n && listed < 0; i++) { /* equal parts; the last may be smaller */
         const sn_dim all = v->shape[axis];
         if (is_number(all)) {
-            const int64_t part = (all + n - 1) / n;
+            const int64_t part = all / n + (all % n != 0);
             size[i] = i < n - 1 ? part : all - part * (n - 1);
         } else if (!sn_dim_div(c->m, all, n, &size[i]))
             return onnx_fail(c, "axis %d cannot be split into %d equal parts", axis, n);

@@ -207,7 +207,7 @@ const onnx_row *onnx_find_row(const char *domain, const char *op, int64_t versio
     *near = NULL;
     for (int i = 0; i < ROWS; i++) {
         const onnx_row *r = &rows[i];
-        if (strcmp(r->name, op) != 0 || strcmp(r->domain, domain) != 0) continue;
+        if (*r->name != *op || strcmp(r->name, op) != 0 || strcmp(r->domain, domain) != 0) continue;
         if (version >= r->since && (!r->until || version <= r->until)) return r;
         *near = r;
     }

@@ -308,7 +308,7 @@ static bool is_range(const onnx_value *v, int64_t n, int *axis) {
         if (v->shape[i] == n) *axis = i;
     if (n < 3 || *axis < 0 || v->type == SN_BOOL) return false;
     for (int64_t i = 0; i < n; i++)
-        if (v->known[i].d < 0 || v->known[i].d != v->known[0].d + i) return false;
+        if (v->known[i].d < 0 || v->known[i].d - i != v->known[0].d) return false;
     return true;
 }
 

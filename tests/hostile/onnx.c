@@ -19,6 +19,11 @@
 #define LISTED(op)                                                                                 \
     MODEL("1{ 1:x 1:w 1:x 2:y 4:" op                                                               \
           " } 5{ 1=7 2=7 8:w 7=0x4000000000000000 7=1 7=2 7=3 7=4 7=5 7=6 }" X Y)
+/* A product with weights that have neither rows nor columns. */
+#define BLOCKS(columns, size)                                                                      \
+    MODEL("1{ 1:x 1:w 1:s 2:y 4:MatMulNBits 7:com.microsoft 5{ 1:K 3=" columns                     \
+          " 20=2 } 5{ 1:N 3=1 20=2 } 5{ 1:block_size 3=" size                                      \
+          " 20=2 } } 5{ 2=2 8:w 9*1 } 5{ 2=1 8:s 9*4 }" X Y)
 /* A part of an array of this shape that has no elements. */
 #define NO_ELEMENTS(axis, shape)                                                                   \
     MODEL("1{ 1:w 1:i 2:s 4:Gather 5{ 1:axis 3=" axis " 20=2 } } 1{ 1:x 1:s 2:y 4:Add } 5{ " shape \
@@ -135,6 +140,29 @@ static const hostile_row rows[] = {
      MODEL("1{ 1:x 1:x 2:y 4:Concat 5{ 1:axis 3=0 20=2 } }" VALUE(
          "11", "x", "1{ 1=0x4000000000000000 } 1{ 1=0x4000000000000000 }") Y),
      "input 'x' has 4611686018427387904 elements"},
+    {"weights without axes that are to be unpacked", NULL, BLOCKS("2", "16"),
+     "has 2 elements, but [1,1,16] has 16"},
+    {"columns that wrap when blocks are counted", NULL, BLOCKS("0x7fffffffffffffff", "16"),
+     "K, N, block_size must be from 1 to 2^31 - 1"},
+    {"numbers that count up from 2^63 - 1", NULL, ADD("1=3 2=7 7=0x7fffffffffffffff 7=1 7=2"),
+     "i64 cannot hold element 0"},
+    {"a shape that wraps", NULL,
+     MODEL("1{ 1:w 1:i 2:s 4:Reshape } 1{ 1:x 1:s 2:y 4:Add } 5{ 1=2 2=7 8:w 7=1 7=2 } 5{ 1=2 2=7 "
+           "8:i 7=0x4000000000000000 7=4 }" X Y),
+     "a dimension overflows 64 bits"},
+    {"a padding that wraps", NULL,
+     MODEL("1{ 1:x 2:y 4:MaxPool 5{ 1:kernel_shape 8=2 20=7 } 5{ 1:pads 8=0x7fffffffffffffff 8=1 "
+           "20=7 } }" VALUE("11", "x", "1{ 1=1 } 1{ 1=1 } 1{ 1=8 }") Y),
+     "sizes of the window must be positive"},
+    {"a result of a transposed convolution that wraps", NULL,
+     MODEL("1{ 1:x 1:w 2:y 4:ConvTranspose 5{ 1:output_shape 8=0x8000000000000000 20=7 } } 5{ 1=1 "
+           "1=1 1=2 2=1 8:w 9*8 }" VALUE("11", "x", "1{ 1=1 } 1{ 1=1 } 1{ 1=8 }") Y),
+     "its sizes must be numbers below 2^31"},
+    {"parts of 2^63 - 1 elements", NULL,
+     MODEL("1{ 1:w 2:s 4:ConstantOfShape } 1{ 1:s 2:a 2:b 4:Split 5{ 1:axis 3=1 20=2 } } 1{ 1:x "
+           "1:a 2:y 4:Add } 5{ 1=2 2=7 "
+           "8:w 7=0 7=0x7fffffffffffffff }" X Y),
+     "do not broadcast"},
     {0}};
 
 const hostile_format hostile_onnx = {
