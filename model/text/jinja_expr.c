@@ -22,7 +22,7 @@ void sn_jinja_skip_space(jinja_state *s) {
 bool sn_jinja_take(jinja_state *s, const char *symbol) {
     sn_jinja_skip_space(s);
     size_t n = strlen(symbol), left = (size_t)(s->end - s->at);
-    if (left < n || memcmp(s->at, symbol, n)) return false;
+    if (left < n || *s->at != *symbol || memcmp(s->at, symbol, n)) return false;
     if (is_word(*symbol) && left > n && is_word(s->at[n])) return false;
     s->at += n;
     return true;

@@ -192,30 +192,30 @@ bool sn_jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
 }
 
 static bool put_quoted(jinja_arena *a, sn_bytes *out, const jinja_value *v) {
+    static const char from[] = "\"\\\n\t\r", to[] = "\"\\ntr";
     bool ok = put(a, out, "\"");
-    for (size_t i = 0; ok && i < v->size; i++) {
-        char code[8];
-        const char *escape = NULL;
-        if (v->text[i] == '"') escape = "\\\"";
-        if (v->text[i] == '\\') escape = "\\\\";
-        if (v->text[i] == '\n') escape = "\\n";
-        if (v->text[i] == '\t') escape = "\\t";
-        if (v->text[i] == '\r') escape = "\\r";
-        if (!escape && (unsigned char)v->text[i] < 0x20) {
-            snprintf(code, sizeof code, "\\u%04x", (unsigned char)v->text[i]);
-            escape = code;
-        }
-        ok = escape ? put(a, out, escape) : put_bytes(a, out, v->text + i, 1);
+    for (const char *s = v->text, *end = s + v->size; ok && s < end;) {
+        size_t n = 0;
+        while (s + n < end && s[n] != '"' && s[n] != '\\' && (unsigned char)s[n] >= ' ') n++;
+        ok = put_bytes(a, out, s, n);
+        s += n;
+        if (!ok || s == end) break;
+        const char *at = memchr(from, *s, sizeof from - 1);
+        char code[8] = {'\\', at ? to[at - from] : 'u'};
+        if (!at) snprintf(code + 2, sizeof code - 2, "%04x", (unsigned char)*s);
+        ok = put(a, out, code), s++;
     }
     return ok && put(a, out, "\"");
 }
 
 bool sn_jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
     char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)v->number);
     if (v->kind <= JINJA_NONE) return put(a, out, "null");
     if (v->kind == JINJA_BOOL) return put(a, out, v->number ? "true" : "false");
-    if (v->kind == JINJA_INT) return put(a, out, number);
+    if (v->kind == JINJA_INT) {
+        snprintf(number, sizeof number, "%lld", (long long)v->number);
+        return put(a, out, number);
+    }
     if (v->kind == JINJA_TEXT) return put_quoted(a, out, v);
     if (!enter(a)) return false;
     bool dict = v->kind == JINJA_DICT, ok = put(a, out, dict ? "{" : "[");
