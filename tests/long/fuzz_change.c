@@ -4,10 +4,16 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <zlib.h>
 #include <cmocka.h>
 #include "tests/support/scratch.h"
 
-enum { MAX_EDITS = 8 };
+/* How many changes: one in half of the cases, since each may be what is refused first. */
+static uint64_t count_edits(uint64_t *s) {
+    uint64_t n = 1;
+    while (n < 16 && next_random(s) & 1) n++;
+    return n;
+}
 
 size_t fuzz_change_bytes(unsigned char *d, size_t size, uint64_t *s) {
     static const uint64_t limits[] = {0,
@@ -23,7 +29,7 @@ size_t fuzz_change_bytes(unsigned char *d, size_t size, uint64_t *s) {
                                       (uint64_t)1 << 62};
     static const char *const words[] = {"-1", "1e999", "nan", "0", "99999999999999999999",
                                         "\"", "[",     "}"};
-    for (uint64_t n = 1 + grammar_below(s, MAX_EDITS); n && size > 8; n--) {
+    for (uint64_t n = count_edits(s); n && size > 8; n--) {
         size_t window = grammar_below(s, 4) && size > 4096 ? 4096 : size,
                at = grammar_below(s, window);
         size_t left = size - at, len = 1 + grammar_below(s, left < 16 ? left : 16);
@@ -56,6 +62,26 @@ size_t fuzz_change_bytes(unsigned char *d, size_t size, uint64_t *s) {
     return size;
 }
 
+static uint32_t read_big(const unsigned char *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+void fuzz_mend_png(unsigned char *d, size_t size) {
+    enum {
+        SIGNATURE = 8,
+        HEAD = 8,
+        SUM = 4
+    }; /* a chunk: its size, its name, its bytes, their sum */
+    if (size < SIGNATURE || memcmp(d, "\x89PNG", 4)) return;
+    for (size_t at = SIGNATURE; size - at >= HEAD + SUM;) {
+        const size_t n = read_big(d + at);
+        if (n > size - at - HEAD - SUM) return;
+        const uint32_t sum = (uint32_t)crc32(0, d + at + 4, (uInt)n + 4);
+        at += HEAD + n;
+        for (int i = 0; i < SUM; i++) d[at++] = (unsigned char)(sum >> (24 - 8 * i));
+    }
+}
+
 /* ---- JSON ---- */
 
 enum { MAX_VALUES = 1 << 12, MAX_DEPTH = 64 };
@@ -66,6 +92,13 @@ typedef struct value {
 } value;
 
 static value values[MAX_VALUES];
+
+/* What stands between values, and what ends a number or a word. */
+static bool is_between[256] = {[' '] = true, ['\t'] = true, ['\r'] = true, ['\n'] = true,
+                               [','] = true, [':'] = true,  [']'] = true,  ['}'] = true};
+static bool is_end[256] = {
+    [' '] = true, ['\t'] = true, ['\r'] = true, ['\n'] = true, [','] = true, [':'] = true,
+    [']'] = true, ['}'] = true,  ['['] = true,  ['{'] = true,  ['"'] = true};
 
 static size_t end_of_string(const unsigned char *d, size_t size, size_t at) {
     for (at++; at < size && d[at] != '"'; at++)
@@ -80,7 +113,7 @@ static int find_values(const unsigned char *d, size_t size) {
     for (size_t at = 0; at < size && n < MAX_VALUES;) {
         unsigned char c = d[at];
         if ((c == '}' || c == ']') && depth) values[open[--depth]].end = at + 1;
-        if (strchr(" \t\r\n,:]}", c)) {
+        if (is_between[c]) {
             at++;
             continue;
         }
@@ -94,7 +127,7 @@ static int find_values(const unsigned char *d, size_t size) {
         if ((c == '{' || c == '[') && depth < MAX_DEPTH)
             open[depth++] = n;
         else {
-            while (c != '"' && end < size && !strchr(" \t\r\n,:[]{}\"", d[end])) end++;
+            while (c != '"' && end < size && !is_end[d[end]]) end++;
             values[n].end = end;
         }
         n++, at = end;
@@ -171,7 +204,7 @@ static size_t change_value(unsigned char *d, size_t size, size_t room, const val
 }
 
 size_t fuzz_change_json(unsigned char *d, size_t size, size_t room, uint64_t *s) {
-    for (uint64_t edits = 1 + grammar_below(s, MAX_EDITS); edits; edits--) {
+    for (uint64_t edits = count_edits(s); edits; edits--) {
         int n = find_values(d, size);
         if (n < 2) break;
         const value *v = &values[1 + grammar_below(s, (uint64_t)n - 1)],

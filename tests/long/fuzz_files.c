@@ -2,7 +2,11 @@
  * bytes, or writes one by a grammar (fuzz_grammar.h), and reads the result: it must be accepted or
  * refused with a message, within limits of time and memory.
  *
- *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: from the clock */
+ *   fuzz_files [SEED [CASES [FORMAT [FILE]]]]
+ *
+ * SEED 0: from the clock. CASES "30s": as many as 30 s of CPU time allow, for each format. FILE: a case of FORMAT; when one
+ * fails, its bytes are saved as fuzz_files.case. With -DSN_COVER=ON it also changes the cases that reached new
+ * code (fuzz_cover.h). */
 #include "frontend/models.h"
 #include "frontend/onnx/onnx.h"
 #include "frontend/sinter.h"
@@ -23,10 +27,12 @@
 #include "tools/artefact/inspect_artefact.h"
 #include "model/train/train.h"
 #include "tests/long/fuzz_change.h"
+#include "tests/long/fuzz_cover.h"
 #include "tests/long/fuzz_grammar.h"
 #include "tests/long/fuzz_memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -38,26 +44,32 @@
 #include <time.h>
 #include <cmocka.h>
 #include "tests/support/scratch.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
-enum {
-    SECONDS_PER_CASE = 30,
-    CASES_PER_ALARM = 64,
-    MAX_EDITS = 8,
-    MAX_SEEDS = 5,
-    MAX_SEED = 4 << 20
-};
+enum { SECONDS_PER_CASE = 30, CASES_PER_ALARM = 64, MAX_SEEDS = 5, MAX_SEED = 4 << 20 };
 
 static char file[128], folder[128];
 static FILE *nowhere;
 static volatile unsigned sink;
-static long refusals;
+static bool is_refused; /* the case, by one of its readers */
+static bool is_changed; /* it is not as a grammar wrote it */
+static struct {
+    const char *format;
+    unsigned long long seed;
+} now;
 
 /* ---- what is done with each file ---- */
 
-/* A refusal must carry a code and a message. */
-static void refused(const sn_error *e) {
+/* A failure must carry a code and a message. */
+static void explained(const sn_error *e) {
     if (!e->code || !e->message[0]) abort();
-    refusals++;
+}
+
+static void refused(const sn_error *e) {
+    explained(e);
+    is_refused = true;
 }
 
 static void read_weights(const char *path) {
@@ -69,7 +81,9 @@ static void read_weights(const char *path) {
     }
     for (size_t i = 0; i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
-        for (size_t b = 0; b < t->bytes; b++) sink += ((const unsigned char *)t->data)[b];
+        if (t->bytes) /* what lies behind the file faults */
+            sink += ((const unsigned char *)t->data)[0] +
+                    ((const unsigned char *)t->data)[t->bytes - 1];
         float *f = malloc(4 * (size_t)sn_weight_elements(t) + 1);
         if (f) sn_weight_to_f32(t, f);
         free(f);
@@ -77,16 +91,21 @@ static void read_weights(const char *path) {
     sn_weights_close(w);
 }
 
+static bool build_config(sn_config *c, int entries) {
+    const sn_model_options o = {.entries = entries};
+    sn_model m = {0};
+    sn_error e = {0};
+    const bool ok = sn_model_build(c, &o, &m, &e);
+    if (!ok) refused(&e);
+    sn_module_free(m.module);
+    return ok;
+}
+
 static void read_config(const char *path) {
     sn_error e = {0};
     sn_config *c = sn_config_open(path, &e);
-    for (int training = 0; c && training < 2; training++) {
-        sn_model_options o = {.entries = training ? SN_TRAIN : 0};
-        sn_model m = {0};
-        e = (sn_error){0};
-        if (!sn_model_build(c, &o, &m, &e)) refused(&e);
-        sn_module_free(m.module);
-    }
+    if (!c) refused(&e);
+    if (c && build_config(c, 0) && now.seed % 4 == 0) build_config(c, SN_TRAIN);
     sn_config_free(c);
 }
 
@@ -99,14 +118,17 @@ static void read_tokenizer(const char *path) {
         refused(&e);
         return;
     }
-    for (unsigned flags = 0; flags < 16; flags++) {
+    for (unsigned k = 0; k < 16;
+         k += 5) { /* each flag on and off; in four cases all sets of them */
+        const unsigned flags = k ^ (unsigned)(now.seed % 4);
         sn_ids ids = {0};
         sn_bytes bytes = {0};
         if (sn_tokenizer_encode(t, text, sizeof text - 1, flags, &ids, &e)) {
             for (size_t i = 0; i < ids.count; i++)
                 if (ids.data[i] < 0 || ids.data[i] >= sn_tokenizer_vocab_size(t)) abort();
-            sn_tokenizer_decode(t, ids.data, ids.count, flags, &bytes, &e);
-        }
+            if (!sn_tokenizer_decode(t, ids.data, ids.count, flags, &bytes, &e)) explained(&e);
+        } else
+            explained(&e); /* the vocabulary does not have all characters */
         sn_bytes_free(&bytes);
         sn_ids_free(&ids);
     }
@@ -124,7 +146,7 @@ static void read_gguf(const char *path) {
     }
     const sn_model_options o = {.weights = d->weights};
     sn_model m = {0};
-    if (!sn_model_build(d->config, &o, &m, &e)) refused(&e);
+    if (now.seed % 4 == 0 && !sn_model_build(d->config, &o, &m, &e)) refused(&e);
     sn_module_free(m.module);
     sn_model_dir_close(d);
 }
@@ -165,7 +187,9 @@ static void read_idx(const char *path) {
         refused(&e);
         return;
     }
-    sink += x.data[0];
+    int64_t n = 1;
+    for (int i = 0; i < x.rank; i++) n *= x.shape[i];
+    if (n) sink += x.data[0] + x.data[n - 1];
     idx_close(&x);
 }
 
@@ -215,7 +239,10 @@ static void read_training(const char *path) {
 static void inspect(const char *path) {
     sn_error e = {0};
     bool found = false;
-    inspect_artefact(path, &found, &e);
+    if (!inspect_artefact(path, &found, &e))
+        refused(&e);
+    else
+        is_refused = !found;
 }
 
 /* It has limits of its own, so that the memory of the machine is never what ends it. */
@@ -223,7 +250,7 @@ static void render_template(const char *path) {
     static const sn_chat_message message[] = {{"system", "b"}, {"user", "a"}, {"assistant", "aa"}};
     const sn_chat chat = {message, 3, true, "<s>", "</s>"};
     char *text = text_of(path), *end = text ? strstr(text, "#}") : NULL;
-    const char *want = end && !strncmp(text, "{#", 2) ? text + 2 : NULL;
+    const char *want = end && !is_changed && !strncmp(text, "{#", 2) ? text + 2 : NULL;
     sn_bytes out = {0};
     sn_error e = {0};
     bool ok = text && sn_chat_render(text, &chat, &out, &e);
@@ -327,8 +354,8 @@ static const struct {
       "\"a\",\"b\",\"c\"],\"special\":{\"unk\":0}}",
       "text:{\"format\":\"sinter-vocabulary\",\"version\":1,\"kind\":\"word\",\"tokens\":[\"<u>\","
       "\"Hello\",\",\"],\"special\":{\"unk\":0,\"pad\":1}}"}},
-    {"llama2c", "m.bin", import_l2c, {"examples/models/stories260K/stories260K.bin"}},
-    {"ctranslate2", "model.bin", import_c2, {"examples/models/aren-transliteration/model.bin"}},
+    {"llama2c", "m.bin", import_l2c, {"tests/data/fuzz/llama2c.bin"}},
+    {"ctranslate2", "model.bin", import_c2, {"tests/data/fuzz/ctranslate2.bin"}},
     {"npz",
      "m.npz",
      import_zip,
@@ -364,8 +391,7 @@ static const struct {
     {"artefact",
      "a.o",
      inspect,
-     {"text:" SN_MANIFEST_MARK "name m\nversion 0.1.0\nthreads openmp\n",
-      "text:SNWGHT01\1\1\1\1aaaabbbbccccddddeeeeffffgggg"}},
+     {"tests/data/fuzz/artefact.o", "text:SNWGHT01\1\1\1\1aaaabbbbccccddddeeeeffffgggg"}},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -375,8 +401,8 @@ static const struct {
 } beside[] = {
     {"index", "tests/data/training/bert.safetensors"},
     {"npz", "examples/models/mnist-vit/import.json"},
-    {"ctranslate2", "examples/models/aren-transliteration/source_vocabulary.txt"},
-    {"ctranslate2", "examples/models/aren-transliteration/target_vocabulary.txt"},
+    {"ctranslate2", "tests/data/fuzz/source_vocabulary.txt"},
+    {"ctranslate2", "tests/data/fuzz/target_vocabulary.txt"},
 };
 
 static const struct {
@@ -397,17 +423,18 @@ static const struct {
 
 /* ---- running ---- */
 
-static struct {
-    const char *format;
-    unsigned long long seed;
-} now;
-
-/* Says which case crashed or hung; everything in it is safe in a signal handler. */
-static void on_signal(int number) {
+/* Says which case failed, and saves it; everything in it is safe in a signal handler. */
+static void save_case(void) {
     char text[160];
-    int n = snprintf(text, sizeof text, "signal %d: fuzz_files %llu 1 %s\n", number, now.seed,
-                     now.format);
-    if (write(2, text, (size_t)n) < 0) _exit(2);
+    int n = snprintf(text, sizeof text, "failed: fuzz_files %llu 1 %s; fuzz_files.case\n", now.seed,
+                     now.format),
+        to = open("fuzz_files.case", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const sn_mapping *bytes = fuzz_memory_held();
+    if (write(2, text, (size_t)n) < 0 || write(to, bytes->data, bytes->size) < 0) _exit(2);
+}
+
+static void on_signal(int number) {
+    save_case();
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -437,17 +464,21 @@ static void limit_memory(void) {
 #endif
 }
 
-/* Writes the case into memory. */
+/* Writes the case into memory: of a grammar, or a seed, or a case before that was kept, changed. */
 static bool make_case(int f, uint64_t seed) {
     static unsigned char changed[MAX_SEED];
     uint64_t s = seed * 0x9e3779b97f4a7c15u + (uint64_t)f;
-    if (formats[f].seeds[0]) {
-        const sn_mapping *from = seed_of(f, next_random(&s));
-        if (!from || from->size > MAX_SEED) return false;
+    const sn_mapping *from = fuzz_cover_kept(next_random(&s));
+    if (from && grammar_below(&s, 2)) from = NULL;
+    if (!from && formats[f].seeds[0] && !(from = seed_of(f, next_random(&s)))) return false;
+    is_changed = from != NULL;
+    if (from) {
+        if (from->size > MAX_SEED) return false;
         memcpy(changed, from->data, from->size);
         size_t size = strstr(formats[f].name, ".json")
                           ? fuzz_change_json(changed, from->size, MAX_SEED, &s)
                           : fuzz_change_bytes(changed, from->size, &s);
+        if (strstr(formats[f].name, ".png")) fuzz_mend_png(changed, size);
         return fuzz_memory_file(file, changed, size);
     }
     sn_bytes made = {0};
@@ -482,33 +513,75 @@ static bool seeds_are_good(int f) {
     for (uint64_t k = 0; !good && k < MAX_SEEDS && formats[f].seeds[k]; k++) {
         const sn_mapping *from = seed_of(f, k);
         if (!from || !fuzz_memory_file(file, from->data, from->size)) return false;
-        refusals = 0;
+        is_refused = false;
         formats[f].use(file);
-        good = !refusals;
+        good = !is_refused;
     }
     if (!good) fprintf(stderr, "%s: no seed is accepted\n", formats[f].format);
     return good;
 }
 
-static bool run_cases(int f, uint64_t seed, long cases) {
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Reads the case in memory; true: accepted. */
+static bool use_case(int f) {
+    const sn_mapping *bytes = fuzz_memory_held();
+    is_refused = false;
+    fuzz_cover_begin();
+    formats[f].use(file);
+    fuzz_cover_end(bytes->data, bytes->size);
+    return !is_refused;
+}
+
+/* `seconds`: of CPU time for all cases; 0: no limit. */
+static bool run_cases(int f, uint64_t seed, long cases, double seconds) {
+    const double begin = cpu_seconds();
+    long accepted = 0, i = 0;
+    now.format = formats[f].format;
+    fuzz_cover_clear();
+    for (; i < cases; i++) {
+        now.seed = seed + (uint64_t)i;
+        if (i % CASES_PER_ALARM == 0) {
+            if (seconds && cpu_seconds() - begin > seconds) break;
+            limit_time(SECONDS_PER_CASE);
+        }
+        if (!make_case(f, now.seed)) return false;
+        accepted += use_case(f);
+    }
+    limit_time(0);
+    fprintf(stderr, "%-18s %9ld cases, %9ld accepted, %9ld refused, %7.1f s", now.format, i,
+            accepted, i - accepted, cpu_seconds() - begin);
+    if (fuzz_cover_reached()) fprintf(stderr, ", %ld branches", fuzz_cover_reached());
+    fputc('\n', stderr);
+    return true;
+}
+
+static bool run_format(int f, uint64_t seed, long cases, double seconds, const char *path) {
     snprintf(file, sizeof file, "%s/%s", scratch_dir, formats[f].name);
     FILE *empty = fopen(file, "wb"); /* for those who ask whether it exists */
     bool ok = empty && !fclose(empty) && link_beside(f) && seeds_are_good(f);
-    refusals = 0;
-    for (long i = 0; ok && i < cases; i++) {
-        now.format = formats[f].format, now.seed = seed + (uint64_t)i;
-        if (i % CASES_PER_ALARM == 0) limit_time(SECONDS_PER_CASE);
-        if ((ok = make_case(f, now.seed))) formats[f].use(file);
-    }
-    limit_time(0);
+    sn_mapping one = {0};
+    if (ok && path) {
+        ok = sn_file_map(path, &one, NULL) && fuzz_memory_file(file, one.data, one.size);
+        now.format = formats[f].format;
+        for (now.seed = 0; ok && now.seed < 4; now.seed++) /* readers may depend on it */
+            fprintf(stderr, "%s\n", use_case(f) ? "accepted" : "refused");
+    } else
+        ok = ok && run_cases(f, seed, cases, seconds);
     unlink(file);
-    fprintf(stderr, "%-18s %ld cases, %ld refusals\n", formats[f].format, cases, refusals);
     return ok;
 }
 
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-    long cases = argc > 2 ? strtol(argv[2], NULL, 0) : 100;
+    char *unit = "";
+    long cases = argc > 2 ? strtol(argv[2], &unit, 0) : 100;
+    const double seconds = *unit == 's' ? (double)cases : 0;
+    if (seconds) cases = LONG_MAX;
     if (!seed) seed = (uint64_t)time(NULL) << 20;
     strcpy(scratch_dir, "/dev/shm/sn_test_XXXXXX"); /* in memory, where that is possible */
     if (!mkdtemp(scratch_dir) && scratch_make(NULL)) return 1;
@@ -522,13 +595,16 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 6; i++)
         sigaction(caught[i], &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_ONSTACK},
                   NULL);
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_set_death_callback(save_case);
+#endif
     limit_memory();
     mallopt(M_MMAP_THRESHOLD, 1 << 25), mallopt(M_TRIM_THRESHOLD, 1 << 30); /* few system calls */
     fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
     bool ok = true;
     for (int f = 0; f < FORMATS; f++) {
         if (argc > 3 && strcmp(argv[3], formats[f].format)) continue;
-        ok = ok && run_cases(f, seed, cases);
+        ok = ok && run_format(f, seed, cases, seconds, argc > 4 ? argv[4] : NULL);
     }
     fclose(nowhere);
     scratch_end(NULL);

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <zlib.h>
 #include <cmocka.h>
 #include "tests/support/scratch.h"
 
@@ -31,11 +32,14 @@ static void print(sn_bytes *out, const char *format, ...) {
 }
 
 static void put_int(sn_bytes *out, uint64_t x, int bytes) { /* little endian */
-    for (int i = 0; i < bytes; i++) put(out, &(unsigned char){(unsigned char)(x >> (8 * i))}, 1);
+    unsigned char le[8];
+    for (int i = 0; i < bytes; i++) le[i] = (unsigned char)(x >> (8 * i));
+    put(out, le, (size_t)bytes);
 }
 
 static void put_zeros(sn_bytes *out, size_t n) {
-    while (n--) put(out, "", 1);
+    static const char zeros[4096];
+    for (size_t k; n; n -= k) put(out, zeros, k = n < sizeof zeros ? n : sizeof zeros);
 }
 
 /* ---- shapes ---- */
@@ -122,7 +126,7 @@ void grammar_json_tensors(uint64_t *s, sn_bytes *out) {
     print(out, "{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[");
     print_shape(&x, "", out);
     print(out, "],\"dtype\":\"torch.float32\",\"data\":\"");
-    for (uint64_t i = 0; i < (4 * x.count + 2) / 3; i++) print(out, "AAAA"); /* base64 */
+    for (uint64_t i = 0; i < (4 * x.count + 2) / 3; i++) put(out, "AAAA", 4); /* base64 */
     print(out, "\"}}");
 }
 
@@ -142,15 +146,6 @@ void grammar_npy(uint64_t *s, sn_bytes *out) {
     sn_bytes_free(&head);
 }
 
-static uint32_t find_crc(const sn_bytes *b) {
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < b->size; i++) {
-        crc ^= (unsigned char)b->data[i];
-        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
-    }
-    return ~crc;
-}
-
 /* Arrays without compression. */
 void grammar_npz(uint64_t *s, sn_bytes *out) {
     static const char *const names[] = {"config.npy", "pos_embed.npy"};
@@ -160,7 +155,7 @@ void grammar_npz(uint64_t *s, sn_bytes *out) {
         const size_t at = out->size, name = strlen(names[i]);
         grammar_npy(s, &array);
         put(&entry, "\24\0\0\0\0\0\0\0\0\0", 10); /* version, flags, method, time */
-        put_int(&entry, find_crc(&array), 4);
+        put_int(&entry, crc32(0, (const Bytef *)array.data, (uInt)array.size), 4);
         put_int(&entry, array.size, 4), put_int(&entry, array.size, 4);
         put_int(&entry, name, 2), put_int(&entry, 0, 2);
         put(out, "PK\3\4", 4);
@@ -325,14 +320,89 @@ static void put_tensor(uint64_t *s, sn_bytes *out, uint64_t field, const char *n
     put_part(s, out, field, &t);
 }
 
+static const char *const attributes[] = {"axis",
+                                         "axes",
+                                         "perm",
+                                         "to",
+                                         "keepdims",
+                                         "shape",
+                                         "kernel_shape",
+                                         "pads",
+                                         "strides",
+                                         "dilations",
+                                         "group",
+                                         "blocksize",
+                                         "num_outputs",
+                                         "split",
+                                         "value",
+                                         "equation",
+                                         "mode",
+                                         "epsilon",
+                                         "allowzero",
+                                         "start",
+                                         "end",
+                                         "starts",
+                                         "ends",
+                                         "alpha",
+                                         "beta",
+                                         "gamma",
+                                         "scale",
+                                         "num_heads",
+                                         "kv_num_heads",
+                                         "q_num_heads",
+                                         "k",
+                                         "auto_pad",
+                                         "unidirectional",
+                                         "softcap",
+                                         "rotary_embedding_dim",
+                                         "reverse",
+                                         "min",
+                                         "max",
+                                         "interleaved",
+                                         "fmod",
+                                         "exclusive",
+                                         "dtype",
+                                         "do_rotary",
+                                         "block_size",
+                                         "activation",
+                                         "value_ints",
+                                         "value_int",
+                                         "value_float",
+                                         "upper",
+                                         "update_rule",
+                                         "transA",
+                                         "transB",
+                                         "transBatchA",
+                                         "transBatchB",
+                                         "select_last_index",
+                                         "reduction",
+                                         "qkv_hidden_sizes",
+                                         "paddings",
+                                         "p",
+                                         "output_shape",
+                                         "output_padding",
+                                         "output_dtype",
+                                         "num_groups",
+                                         "noop_with_empty_axes",
+                                         "local_window_size",
+                                         "left_window_size",
+                                         "largest",
+                                         "is_causal",
+                                         "direction",
+                                         "causal",
+                                         "bits",
+                                         "batch_dims",
+                                         "antialias",
+                                         "ceil_mode",
+                                         "count_include_pad",
+                                         "K",
+                                         "N"};
+
 static void put_attribute(uint64_t *s, sn_bytes *out) {
-    static const char *const names[] = {
-        "axis",  "axes",     "perm",      "to",      "keepdims",  "shape",       "kernel_shape",
-        "pads",  "strides",  "dilations", "group",   "blocksize", "num_outputs", "split",
-        "value", "equation", "mode",      "epsilon", "allowzero", "start",       "end"};
     sn_bytes a = {0};
-    put_text(s, &a, 1, PICK(s, names));
-    const uint64_t kind = grammar_below(s, 4);
+    put_text(s, &a, 1, PICK(s, attributes));
+    const uint64_t kind = grammar_below(s, 5);
+    if (kind == 4) put_varint(&a, 2 << 3 | 5), put_int(&a, next_random(s), 4), put_field(&a, 20, 1);
     if (kind == 0) put_field(&a, 3, PICK(s, sizes)), put_field(&a, 20, 2);
     if (kind == 1) put_tensor(s, &a, 5, ""), put_field(&a, 20, 4);
     if (kind == 2)
@@ -501,5 +571,6 @@ void grammar_template(uint64_t *s, sn_bytes *out) {
     if (kind < 4) return;
     print(out, "{%% set l = [1, 2, 3] %%}{%% set n = namespace(a=1, s='a', l=[1]) %%}"
                "{%% set m = namespace(a=1) %%}");
-    for (uint64_t i = 1 + grammar_below(s, 6); i--;) expand(s, 'P', &(int){40}, out);
+    for (uint64_t i = 1 + grammar_below(s, 4); i--;)
+        expand(s, 'P', &(int){4 << grammar_below(s, 5)}, out); /* long loops are rare */
 }

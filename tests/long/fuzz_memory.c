@@ -2,7 +2,7 @@
  * beginning for vectors (a mapped file begins with a page). AddressSanitizer is told of those. */
 #include "tests/long/fuzz_memory.h"
 
-#include "runtime/file.h"
+#include "ir/module_impl.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -34,6 +34,10 @@ bool fuzz_memory_file(const char *path, const void *data, size_t size) {
     ASAN_POISON_MEMORY_REGION(to + size, room - size);
     name = path, held = (sn_mapping){size ? to : (const unsigned char *)"", size};
     return true;
+}
+
+const sn_mapping *fuzz_memory_held(void) {
+    return &held;
 }
 
 /* With --wrap the linker gives these names to the functions: __real_ to those of the library, __wrap_ to others. */
@@ -78,7 +82,8 @@ bool __wrap_sn_gguf_is_file(const char *path) {
     return held.size >= 4 && !memcmp(held.data, "GGUF", 4);
 }
 
-/* ---- modules' memory: blocks that are mapped once, since giving pages back takes longer than reading a file ---- */
+/* ---- modules' memory: blocks that are mapped once, since giving pages back takes longer than reading a file, and cleared
+ * as far as the module used them ---- */
 
 void *__real_mmap(void *to, size_t size, int access, int flags, int fd, off_t at);
 int __real_munmap(void *p, size_t size);
@@ -96,9 +101,7 @@ void *__wrap_mmap(void *to, size_t size, int access, int flags, int fd, off_t at
         return __real_mmap(to, size, access, flags, fd, at);
     for (struct block *b = pool; b < pool + POOL; b++) {
         if (b->used || (b->p && b->size != size)) continue;
-        if (b->p)
-            memset(b->p, 0, size);
-        else if ((b->p = __real_mmap(to, size, access, flags, fd, at)) == MAP_FAILED)
+        if (!b->p && (b->p = __real_mmap(to, size, access, flags, fd, at)) == MAP_FAILED)
             return b->p = NULL, MAP_FAILED;
         b->size = size, b->used = true;
         return b->p;
@@ -107,7 +110,11 @@ void *__wrap_mmap(void *to, size_t size, int access, int flags, int fd, off_t at
 }
 
 int __wrap_munmap(void *p, size_t size) {
-    for (struct block *b = pool; b < pool + POOL; b++)
-        if (b->used && b->p == p && b->size == size) return b->used = false, 0;
+    for (struct block *b = pool; b < pool + POOL; b++) {
+        if (!b->used || b->p != p || b->size != size) continue;
+        const sn_chunk *c = p;
+        memset(p, 0, c->size == size && c->used <= size ? c->used : size);
+        return b->used = false, 0;
+    }
     return __real_munmap(p, size);
 }

@@ -3,10 +3,11 @@
 #ifndef SN_TESTS_FUZZ_MEMORY_H
 #define SN_TESTS_FUZZ_MEMORY_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "runtime/file.h"
 
 /* From now on `path` has a copy of these bytes. false: out of memory, or more than 64 MiB. */
 bool fuzz_memory_file(const char *path, const void *data, size_t size);
+/* That copy. */
+const sn_mapping *fuzz_memory_held(void);
 
 #endif
