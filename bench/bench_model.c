@@ -68,8 +68,7 @@ static sn_config *open_config(const char *model, sn_error *err) {
 /* The optimizer that is asked for; group: memory for its groups. */
 static sn_optimizer optimizer_of(const spec *s, sn_optimizer_group *group) {
     sn_optimizer o = sn_optimizer_of(s->optimizer), rest = sn_optimizer_of(SN_ADAMW);
-    if (s->optimizer == SN_MUON || s->optimizer == SN_NORMUON)
-        o = sn_optimizer_hidden(&o, &rest, group);
+    if (sn_optimizer_of_matrices(s->optimizer)) o = sn_optimizer_hidden(&o, &rest, group);
     o.max_norm = s->clip;
     return o;
 }

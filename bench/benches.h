@@ -55,7 +55,7 @@ typedef struct sn_bench_model {
     int64_t batch;
     sn_bench_mode mode;
     double clip; /* training: maximum global gradient norm; 0: no clipping */
-    /* training: one of sn_optimizer_names, NULL: AdamW. Muon and NorMuon update matrices only; AdamW updates
+    /* training: one of sn_optimizer_names, NULL: AdamW. Some, as Muon, update matrices only; AdamW updates
      * embeddings, heads and vectors. */
     const char *optimizer;
 } sn_bench_model;

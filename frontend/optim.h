@@ -22,8 +22,13 @@ typedef enum sn_optimizer_kind {
      * orthogonal. Scaled by 0.2 sqrt(max(rows, columns)), so that AdamW's rates fit [Liu et al. 2025];
      * decay as in AdamW. */
     SN_MUON,
-    SN_NORMUON,  /* Li et al. 2025: Muon whose rows (outputs of a linear map) get equal sizes */
-    SN_ADAFACTOR /* Shazeer & Stern 2018, as torch.optim.Adafactor: a row and a column per matrix */
+    SN_NORMUON,   /* Li et al. 2025: Muon whose rows (outputs of a linear map) get equal sizes */
+    SN_ADAFACTOR, /* Shazeer & Stern 2018, as torch.optim.Adafactor: a row and a column per matrix */
+    /* For matrices only, with the running means L of G G^T and R of G^T G; a side that is at least twice as
+     * long as the other has none. Gupta et al. 2018: L^(-1/4) M R^(-1/4) of Muon's momentum M, or the inverse
+     * root of one side, scaled to Muon's step. */
+    SN_SHAMPOO,
+    SN_SOAP /* Vyas et al. 2024: AdamW in the eigenbases of L and R, which a step of products follows */
 } sn_optimizer_kind;
 
 /* What an update makes of one parameter. */
@@ -80,10 +85,12 @@ typedef struct sn_optimizer_group {
 } sn_optimizer_group;
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
  * decay 0, AdamW 0.01, Muon 0.1; Muon with momentum 0.95 (nesterov), eps 1e-7; Lion as published: betas
- * 0.9 and 0.99; no max_norm. */
+ * 0.9 and 0.99; SOAP as published: betas 0.95, decay 0.01; Shampoo as Muon, beta2 0.95; no max_norm. */
 sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
 /* Their names in files and options, such as "adamw", by kind; NULL ends them. */
 const char *const *sn_optimizer_names(void);
+/* Whether it updates matrices only, as Muon. */
+bool sn_optimizer_of_matrices(sn_optimizer_kind kind);
 /* Fills groups so that `matrices` (as SN_MUON) updates matrices except embeddings and heads, found by
  * their names, and `rest` all else. Returns `rest` with these groups. */
 enum { SN_HIDDEN_GROUPS = 7 };

@@ -1,6 +1,7 @@
-/* update_states.c: the states of optimizers, and weight decay. */
+/* update_states.c: the states of optimizers, the direction of Adam, and weight decay. */
 #include "frontend/updates.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A state of parameter u->param. */
@@ -32,6 +33,11 @@ sn_tensor sn_update_axis_state_at(sn_loc at, const sn_update *u, const char *wha
                           axis, sn_node_text(p, text));
 }
 
+sn_node *update_square_state(const sn_update *u, const char *what, int axis) {
+    sn_dim n = u->param->shape[axis], square = sn_dim_mul(u->m, n, n);
+    return new_state(sn_module_loc(u->m), u, what, 1, &square);
+}
+
 sn_node *update_state(const sn_update *u, const char *what) {
     return sn_update_state_at(sn_module_loc(u->m), u, what);
 }
@@ -48,4 +54,27 @@ sn_node *update_towards(sn_node *state, sn_node *x, sn_node *part) {
 
 sn_node *update_decayed(const sn_update *u) {
     return u->decay > 0 ? mul(u->param, plus(scale(u->rate, -u->decay), 1)) : u->param;
+}
+
+sn_node *update_mean(const sn_update *u, sn_node *g) {
+    sn_node *state = update_state(u, "m");
+    double b = u->o->beta1;
+    return update_next(state, add(scale(state, b), scale(g, 1 - b)));
+}
+
+sn_node *update_mean_square(const sn_update *u, sn_node *g) {
+    sn_node *state = update_state(u, "v");
+    double b = u->o->beta2;
+    return update_next(state, add(scale(state, b), scale(mul(g, g), 1 - b)));
+}
+
+/* 1 - beta^t, accurate even where beta^t is close to 1 */
+static sn_node *bias_correction(const sn_update *u, double beta) {
+    return scale(sn_b_unary(SN_OP_expm1, scale(u->step, log(beta))), -1);
+}
+
+sn_node *update_adam(const sn_update *u, sn_node *m, sn_node *g) {
+    sn_node *v = update_mean_square(u, g);
+    sn_node *size = sn_b_unary(SN_OP_sqrt, over(v, bias_correction(u, u->o->beta2)));
+    return over(over(m, bias_correction(u, u->o->beta1)), plus(size, u->o->eps));
 }

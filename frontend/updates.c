@@ -25,13 +25,6 @@ static sn_node *step_sgd(const sn_update *u) {
     return sub(u->param, mul(g, u->rate));
 }
 
-/* v <- beta2 v + (1 - beta2) g^2 */
-static sn_node *mean_square(const sn_update *u, sn_node *g) {
-    sn_node *state = update_state(u, "v");
-    double b = u->o->beta2;
-    return update_next(state, add(scale(state, b), scale(mul(g, g), 1 - b)));
-}
-
 /* p - rate g / (sqrt v + eps) */
 static sn_node *step_by_root(const sn_update *u, sn_node *g, sn_node *v) {
     sn_node *size = plus(sn_b_unary(SN_OP_sqrt, v), u->o->eps);
@@ -41,7 +34,7 @@ static sn_node *step_by_root(const sn_update *u, sn_node *g, sn_node *v) {
 /* Tieleman & Hinton 2012 */
 static sn_node *step_rmsprop(const sn_update *u) {
     sn_node *g = regular_gradient(u);
-    return step_by_root(u, g, mean_square(u, g));
+    return step_by_root(u, g, update_mean_square(u, g));
 }
 
 /* Duchi, Hazan & Singer 2011 */
@@ -50,28 +43,15 @@ static sn_node *step_adagrad(const sn_update *u) {
     return step_by_root(u, g, update_next(state, add(state, mul(g, g))));
 }
 
-/* 1 - beta^t, accurate even where beta^t is close to 1 */
-static sn_node *bias_correction(const sn_update *u, double beta) {
-    return scale(sn_b_unary(SN_OP_expm1, scale(u->step, log(beta))), -1);
-}
-
-/* Kingma & Ba 2015, algorithm 1, for the gradient g */
-static sn_node *adam_direction(const sn_update *u, sn_node *g) {
-    sn_node *state = update_state(u, "m");
-    double b = u->o->beta1;
-    sn_node *m = update_next(state, add(scale(state, b), scale(g, 1 - b)));
-    sn_node *v = mean_square(u, g);
-    sn_node *size = sn_b_unary(SN_OP_sqrt, over(v, bias_correction(u, u->o->beta2)));
-    return over(over(m, bias_correction(u, b)), plus(size, u->o->eps));
-}
-
 static sn_node *step_adam(const sn_update *u) {
-    return sub(u->param, mul(adam_direction(u, regular_gradient(u)), u->rate));
+    sn_node *g = regular_gradient(u);
+    return sub(u->param, mul(update_adam(u, update_mean(u, g), g), u->rate));
 }
 
 /* Loshchilov & Hutter 2019, algorithm 2: the decay is not part of the gradient */
 static sn_node *step_adamw(const sn_update *u) {
-    return sub(update_decayed(u), mul(adam_direction(u, u->gradient), u->rate));
+    return sub(update_decayed(u),
+               mul(update_adam(u, update_mean(u, u->gradient), u->gradient), u->rate));
 }
 
 /* Chen et al. 2023, algorithm 2 */
@@ -88,7 +68,7 @@ static sn_node *step_lion(const sn_update *u) {
 typedef struct optimizer {
     sn_optimizer usual;
     sn_update_fn update;
-    bool by_rows;
+    bool by_rows, matrices; /* as sn_optimizer.by_rows; updates matrices only */
 } optimizer;
 static const optimizer table[] = {
     [SN_SGD] = {{0}, step_sgd, true},
@@ -97,10 +77,19 @@ static const optimizer table[] = {
     [SN_ADAM] = {{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, step_adam, true},
     [SN_ADAMW] = {{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01}, step_adamw, true},
     [SN_LION] = {{.beta1 = 0.9, .beta2 = 0.99}, step_lion, true},
-    [SN_MUON] = {{.momentum = 0.95, .nesterov = true, .eps = 1e-7, .decay = 0.1}, update_muon},
+    [SN_MUON] = {{.momentum = 0.95, .nesterov = true, .eps = 1e-7, .decay = 0.1},
+                 update_muon,
+                 .matrices = true},
     [SN_NORMUON] = {{.momentum = 0.95, .nesterov = true, .beta2 = 0.95, .eps = 1e-7, .decay = 0.1},
-                    update_normuon},
+                    update_normuon,
+                    .matrices = true},
     [SN_ADAFACTOR] = {{.eps = FLT_EPSILON}, update_adafactor},
+    [SN_SHAMPOO] = {{.momentum = 0.95, .nesterov = true, .beta2 = 0.95, .decay = 0.1},
+                    update_shampoo,
+                    .matrices = true},
+    [SN_SOAP] = {{.beta1 = 0.95, .beta2 = 0.95, .eps = 1e-8, .decay = 0.01},
+                 update_soap,
+                 .matrices = true},
 };
 
 static const optimizer *row_of(sn_optimizer_kind kind) {
@@ -115,9 +104,14 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
 }
 
 const char *const *sn_optimizer_names(void) {
-    static const char *const names[] = {"sgd",  "rmsprop", "adagrad", "adam",      "adamw",
-                                        "lion", "muon",    "normuon", "adafactor", NULL};
+    static const char *const names[] = {"sgd",  "rmsprop", "adagrad",   "adam",    "adamw", "lion",
+                                        "muon", "normuon", "adafactor", "shampoo", "soap",  NULL};
     return names;
+}
+
+bool sn_optimizer_of_matrices(sn_optimizer_kind kind) {
+    const optimizer *row = row_of(kind);
+    return row && row->matrices;
 }
 
 static bool is_by_rows(const sn_optimizer *o) {

@@ -31,10 +31,19 @@ sn_node *update_next(sn_node *state, sn_node *value);
 sn_node *update_towards(sn_node *state, sn_node *x, sn_node *part);
 /* p (1 - rate decay) */
 sn_node *update_decayed(const sn_update *u);
+/* The same state for a matrix: n^2 elements in a vector, n the size of an axis. */
+sn_node *update_square_state(const sn_update *u, const char *what, int axis);
+
+/* The next values of the states m, the mean of g, and v, of g^2, by beta1 and beta2. */
+sn_node *update_mean(const sn_update *u, sn_node *g),
+    *update_mean_square(const sn_update *u, sn_node *g);
+/* Adam's direction for g, whose mean is m [Kingma & Ba 2015, algorithm 1]. */
+sn_node *update_adam(const sn_update *u, sn_node *m, sn_node *g);
 
 /* updates_matrix.c */
 sn_node *update_muon(const sn_update *u), *update_normuon(const sn_update *u),
-    *update_adafactor(const sn_update *u);
+    *update_adafactor(const sn_update *u), *update_shampoo(const sn_update *u),
+    *update_soap(const sn_update *u);
 
 /* What o makes of a parameter; NULL: there is no such optimizer. */
 sn_update_fn update_of(const sn_optimizer *o);

@@ -1,5 +1,6 @@
 /* updates_matrix.c: optimizers that see a parameter as a matrix: products make the momentum orthogonal
- * (Muon, NorMuon), second moments have a row and a column (Adafactor). */
+ * (Muon, NorMuon), or precondition it by the means of G G^T and G^T G (Shampoo, SOAP); second moments have
+ * a row and a column (Adafactor). */
 #include "frontend/updates.h"
 
 #include <math.h>
@@ -44,10 +45,14 @@ static sn_node *gram_of(sn_node *x, bool wide) {
     return wide ? product(x, transposed(x)) : product(transposed(x), x);
 }
 
-static sn_node *identity(const sn_node *like) {
+/* 1 where row OP column, else 0. */
+static sn_node *where_index(const sn_node *like, sn_op op) {
     sn_node *row = sn_b_iota(like->m, SN_I32, 2, like->shape, 0);
     sn_node *column = sn_b_iota(like->m, SN_I32, 2, like->shape, 1);
-    return sn_b_cast(sn_b_binary(SN_OP_eq, row, column), (sn_dtype)like->dtype);
+    return sn_b_cast(sn_b_binary(op, row, column), (sn_dtype)like->dtype);
+}
+static sn_node *identity(const sn_node *like) {
+    return where_index(like, SN_OP_eq);
 }
 
 enum { ITERATIONS = 5 };
@@ -97,18 +102,22 @@ static bool take_sizes(const sn_update *u, int64_t size[2]) {
         sn_dim_is_const(u->m, p->shape[1], &size[1]))
         return true;
     sn_module_fail(u->m, SN_ERR_USAGE,
-                   "Muon updates matrices, but parameter %s. Hint: sn_optimizer_hidden gives it "
-                   "the matrices only",
+                   "the optimizer updates matrices only, but parameter %s. Hint: "
+                   "sn_optimizer_hidden gives it the matrices",
                    sn_node_text(p, text));
     return false;
 }
 
-/* The orthogonal factor of the momentum, about: of X = U S V^T, U V^T. Keller Jordan 2024. */
-static sn_node *orthogonal(const sn_update *u, const int64_t size[2]) {
+static sn_node *momentum_of(const sn_update *u) {
     double momentum = u->o->momentum;
     sn_node *state = update_state(u, "m");
     sn_node *x = update_next(state, add(scale(state, momentum), u->gradient));
-    if (u->o->nesterov) x = add(u->gradient, scale(x, momentum));
+    return u->o->nesterov ? add(u->gradient, scale(x, momentum)) : x;
+}
+
+/* The orthogonal factor of the momentum, about: of X = U S V^T, U V^T. Keller Jordan 2024. */
+static sn_node *orthogonal(const sn_update *u, const int64_t size[2]) {
+    sn_node *x = momentum_of(u);
     x = over(x, at_least(norm(x), u->o->eps));
     if (u->o->polar) x = scale(x, 1 / 1.02);
     bool wide = size[0] <= size[1];
@@ -140,6 +149,101 @@ sn_node *update_normuon(const sn_update *u) {
     sn_node *y = over(x, plus(sn_b_unary(SN_OP_sqrt, v), u->o->eps));
     y = mul(y, over(norm(x), at_least(norm(y), u->o->eps)));
     return step_orthogonal(u, y, size);
+}
+
+/* ---- Shampoo and SOAP: the mean of G G^T on the left, of G^T G on the right ---- */
+
+static const double tiny = 1e-30; /* of a divisor where all is 0 */
+
+/* A side that is at least twice as long as the other is not preconditioned. */
+static bool takes_side(const int64_t size[2], int axis) {
+    return size[axis] < 2 * size[!axis];
+}
+
+static sn_node *statistics(const sn_update *u, int axis) {
+    sn_node *gram = gram_of(u->gradient, axis == 0);
+    sn_node *part = sn_b_const(u->m, (sn_dtype)gram->dtype, 1 - u->o->beta2);
+    sn_node *state = update_square_state(u, axis ? "right" : "left", axis);
+    if (sn_module_error(u->m)->code) return gram;
+    state = update_towards(state, sn_b_reshape(gram, 1, state->shape), part);
+    return sn_b_reshape(state, 2, gram->shape);
+}
+
+/* The coupled iteration [Higham 2008, (6.35)]: with M = Z Y and P = a + b M + c M^2, Y <- Y P and Z <- P Z
+ * go from A and I to the root of A and its inverse. Y becomes the root; returns the inverse one. Five steps
+ * of Polar Express from `first` on, for eigenvalues from 1e-6 (first 0) or 1e-3 (first 2) to 1, and two of
+ * Newton and Schulz. M is symmetric but for rounding, which M M^T for M^2 would let grow. */
+static sn_node *inverse_root(sn_node **y, int first) {
+    static const coefficients newton = {1.875, -1.25, 0.375};
+    sn_node *one = identity(*y), *z = one;
+    for (int i = first; i < ITERATIONS + 2; i++) {
+        const double *k = i < ITERATIONS ? polar_express[i] : newton;
+        sn_node *m = i > first ? product(z, *y) : *y;
+        sn_node *p = add(add(scale(one, k[0]), scale(m, k[1])), scale(product(m, m), k[2]));
+        *y = product(*y, p), z = i > first ? product(p, z) : p;
+    }
+    return z;
+}
+
+/* Gupta, Koren & Singer 2018, algorithm 1, with running means: L^(-1/4) M R^(-1/4), or the inverse root of
+ * one side. Means have the norm 1 and 1e-5 more of the identity. */
+sn_node *update_shampoo(const sn_update *u) {
+    int64_t size[2];
+    if (!take_sizes(u, size)) return NULL;
+    bool both = takes_side(size, 0) && takes_side(size, 1);
+    sn_node *x = momentum_of(u);
+    for (int axis = 0; axis < 2; axis++) {
+        if (!takes_side(size, axis)) continue;
+        sn_node *y = statistics(u, axis);
+        y = add(over(y, at_least(scale(norm(y), 1.02), tiny)), scale(identity(y), 1e-5));
+        sn_node *z = inverse_root(&y, 0);
+        if (both) z = inverse_root(&y, 2);
+        x = axis ? product(x, z) : product(z, x);
+    }
+    double less = sqrt((double)(size[0] < size[1] ? size[0] : size[1]));
+    return step_orthogonal(u, over(scale(x, less), at_least(norm(x), tiny)), size);
+}
+
+/* The step of an eigenbasis Q towards that of A, whose products suffice for. With H = Q^T A Q, a QR
+ * factorisation of A Q in the order of H's diagonal moves Q to Q (I + K) to first order, K_ij = H_ij /
+ * max(H_ii, H_jj) with the sign of H_jj - H_ii. K is bounded, and three steps of Newton and Schulz make the
+ * sum orthogonal. The state is Q - I. */
+static sn_node *eigenbasis(const sn_update *u, int axis) {
+    sn_node *a = statistics(u, axis), *one = identity(a);
+    sn_node *state = update_square_state(u, axis ? "right_basis" : "left_basis", axis);
+    if (sn_module_error(u->m)->code) return a;
+    sn_node *q = add(sn_b_reshape(state, 2, a->shape), one);
+    sn_node *h = product(transposed(q), product(a, q));
+    sn_node *d[2];
+    for (int i = 0; i < 2; i++) d[i] = sn_b_reduce(SN_OP_reduce_sum, mul(h, one), 1, &axes[i]);
+    sn_node *larger = add(sn_b_binary(SN_OP_max, d[0], d[1]), scale(norm(h), 1e-6));
+    sn_node *k = over(h, at_least(larger, tiny));
+    k = mul(sn_b_select(sn_b_binary(SN_OP_lt, d[0], d[1]), scale(k, -1), k),
+            where_index(k, SN_OP_lt));
+    k = sub(k, transposed(k));
+    /* the largest singular value, which K has twice, is at most the root of |K K^T| / sqrt 2 */
+    sn_node *bound = sn_b_unary(SN_OP_sqrt, scale(norm(gram_of(k, true)), sqrt(0.5)));
+    k = scale(over(k, at_least(bound, 0.7)), 0.7);
+    q = add(q, product(q, k));
+    for (int i = 0; i < 3; i++) q = sub(scale(q, 1.5), scale(product(q, gram_of(q, false)), 0.5));
+    update_next(state, sn_b_reshape(sub(q, one), 1, state->shape));
+    return q;
+}
+
+/* Vyas et al. 2024, algorithm 3: Adam in the eigenbases of the means, here without a first step that only
+ * finds them. */
+sn_node *update_soap(const sn_update *u) {
+    int64_t size[2];
+    if (!take_sizes(u, size)) return NULL;
+    sn_node *g = u->gradient, *m = update_mean(u, g), *q[2] = {NULL, NULL};
+    for (int axis = 0; axis < 2; axis++)
+        if (takes_side(size, axis)) q[axis] = eigenbasis(u, axis);
+    if (q[0]) g = product(transposed(q[0]), g), m = product(transposed(q[0]), m);
+    if (q[1]) g = product(g, q[1]), m = product(m, q[1]);
+    sn_node *x = update_adam(u, m, g);
+    if (q[0]) x = product(q[0], x);
+    if (q[1]) x = product(x, transposed(q[1]));
+    return sub(update_decayed(u), mul(x, u->rate));
 }
 
 /* ---- Adafactor ---- */

@@ -171,8 +171,8 @@ static const arg train_table[] = {
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "maximum global gradient norm; 0 disables clipping"},
     {"optimizer", 0, ARG_TEXT, offsetof(options, optimizer), "KIND", "adamw", 0, 0,
-     "adamw, muon, … (as in a sinter train config); muon and normuon: AdamW for embeddings, heads "
-     "and vectors"},
+     "adamw, muon, … (as in a sinter train config); muon, normuon, shampoo, soap: AdamW for "
+     "embeddings, heads and vectors"},
     WORK("4", "native"),
     {0}};
 

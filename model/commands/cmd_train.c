@@ -40,10 +40,10 @@ static const arg table[] = {
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: as in the config"},
     {"optimizer", 0, ARG_CHOICE, AT(optimizer),
-     "sgd|rmsprop|adagrad|adam|adamw|lion|muon|normuon|adafactor", NULL, 0, 0,
-     "optimizer, with its usual settings; muon and normuon for hidden matrices, with adamw for the "
-     "rest; "
-     "default: the config's"},
+     "sgd|rmsprop|adagrad|adam|adamw|lion|muon|normuon|adafactor|shampoo|soap", NULL, 0, 0,
+     "optimizer, with its usual settings; muon, normuon, shampoo and soap for hidden matrices, "
+     "with "
+     "adamw for the rest; default: the config's"},
     {"rate", 0, ARG_NUMBER, AT(rate), "R", "auto", 0, 1e3,
      "learning rate after the warm-up; auto: as in the config"},
     {"warmup", 0, ARG_INT, AT(warmup), "N", "auto", 0, INT32_MAX,

@@ -142,7 +142,7 @@ static void read_groups(reader *r, sn_config *from, train_settings *s) {
 /* Optimizers of matrices get the usual groups if there are none. */
 static bool add_usual_groups(train_settings *s, sn_error *err) {
     sn_optimizer *o = &s->training.optimizer;
-    if (o->groups || (o->kind != SN_MUON && o->kind != SN_NORMUON)) return true;
+    if (o->groups || !sn_optimizer_of_matrices(o->kind)) return true;
     sn_optimizer matrices = *o, rest = sn_optimizer_of(SN_ADAMW);
     rest.max_norm = o->max_norm, rest.average = o->average;
     matrices.max_norm = matrices.average = 0;

@@ -322,7 +322,7 @@ static void same_on_ranks(void **unused) {
     double told[32] = {0};
     if (steps > 32) return; /* compared by the others */
     need(train_settings_read(CONFIG, NULL, &s, &err), &err);
-    need(train_settings_optimizer(&s, "normuon", &err), &err); /* products, states of rows */
+    need(train_settings_optimizer(&s, "soap", &err), &err); /* products, states of squares */
     sn_config_set_int(s.model, "n_layer", 1);
     s.slices = RANKS, s.steps = steps, s.data.batch = 4;
     s.training.schedule = (sn_schedule){.kind = SN_CONSTANT, .peak = 0x1p-9, .warmup = 8};

@@ -1,5 +1,5 @@
-/* Optimizers of matrices, and groups: fifty steps of Lion, Muon, NorMuon and Adafactor, each on the
- * parameters of its group, equal their formulas in plain C. */
+/* Optimizers of matrices, and groups: fifty steps of Lion, Muon, NorMuon, Adafactor, Shampoo and
+ * SOAP, each on the parameters of its group, equal their formulas in plain C. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 
@@ -23,6 +23,7 @@ typedef struct plain {
     const char *name;
     int rows, columns;
     double p[ROOM], m[ROOM], v[ROOM], row[SIDE], column[SIDE];
+    double mean[2][ROOM], basis[2][ROOM]; /* of the left and the right side */
 } plain;
 
 static double goal_of(int i) {
@@ -112,11 +113,139 @@ static void plain_lion(plain *s, const double *g) {
     }
 }
 
+/* z = x y; x [r, k] or, transposed, [k, r]; y in the same way */
+static void multiply(double *z, const double *x, bool swap_x, const double *y, bool swap_y, int r,
+                     int k, int c) {
+    for (int i = 0; i < r * c; i++) {
+        double sum = 0;
+        for (int l = 0; l < k; l++)
+            sum += x[swap_x ? l * r + i / c : i / c * k + l] *
+                   y[swap_y ? i % c * k + l : l * c + i % c];
+        z[i] = sum;
+    }
+}
+
+/* The mean of G G^T or G^T G; its size n. */
+static int plain_mean(plain *s, const double *g, int axis) {
+    double now[ROOM];
+    int n = axis ? s->columns : s->rows, k = axis ? s->rows : s->columns;
+    multiply(now, g, axis, g, !axis, n, k, n);
+    for (int i = 0; i < n * n; i++) s->mean[axis][i] += 0.05 * (now[i] - s->mean[axis][i]);
+    return n;
+}
+
+static bool has_side(const plain *s, int axis) {
+    return axis ? s->columns < 2 * s->rows : s->rows < 2 * s->columns;
+}
+
+/* The eigenvalues w of a [n, n] and its eigenvectors, the columns of q, by rotations [Jacobi 1846]. */
+static void eigenvectors(double *a, double *q, int n) {
+    for (int i = 0; i < n * n; i++) q[i] = i % (n + 1) == 0;
+    for (int place = 0; place < 40 * n * n; place++) {
+        int i = place / n % n, j = place % n;
+        if (i >= j) continue;
+        double angle = 0.5 * atan2(2 * a[i * n + j], a[j * n + j] - a[i * n + i]);
+        double c = cos(angle), d = sin(angle);
+        for (int side = 0; side < 3; side++) /* rows of a, columns of a, columns of q */
+            for (int k = 0; k < n; k++) {
+                double *x = side == 2 ? q : a, *u, *v;
+                u = side ? &x[k * n + i] : &x[i * n + k], v = side ? &x[k * n + j] : &x[j * n + k];
+                double was = *u;
+                *u = c * was - d * *v, *v = d * was + c * *v;
+            }
+    }
+}
+
+static void plain_shampoo(plain *s, const double *g) {
+    int r = s->rows, c = s->columns;
+    double x[ROOM], y[ROOM], power = has_side(s, 0) && has_side(s, 1) ? -0.25 : -0.5;
+    for (int i = 0; i < r * c; i++) {
+        s->m[i] = 0.95 * s->m[i] + g[i];
+        x[i] = g[i] + 0.95 * s->m[i];
+    }
+    for (int axis = 0; axis < 2; axis++) {
+        if (!has_side(s, axis)) continue;
+        double a[ROOM], q[ROOM], root[ROOM];
+        int n = plain_mean(s, g, axis);
+        double size = 1.02 * norm_of(s->mean[axis], n * n);
+        for (int i = 0; i < n * n; i++) a[i] = s->mean[axis][i] / size + (i % (n + 1) ? 0 : 1e-5);
+        eigenvectors(a, q, n);
+        for (int i = 0; i < n * n; i++) y[i] = q[i] * pow(a[i % n * (n + 1)], power);
+        multiply(root, y, false, q, true, n, n, n);
+        multiply(y, axis ? x : root, false, axis ? root : x, false, r, n, c);
+        memcpy(x, y, sizeof x);
+    }
+    double scale = 0.2 * sqrt(r * c) / norm_of(x, r * c);
+    for (int i = 0; i < r * c; i++) s->p[i] -= rate * (0.1 * s->p[i] + scale * x[i]);
+}
+
+/* q moves towards the eigenvectors of a. */
+static void plain_basis(double *q, const double *a, int n) {
+    double h[ROOM], k[ROOM] = {0}, y[ROOM];
+    multiply(y, a, false, q, false, n, n, n);
+    multiply(h, q, true, y, false, n, n, n);
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++) {
+            double hi = h[i * n + i], hj = h[j * n + j];
+            double x = h[i * n + j] / (fmax(hi, hj) + 1e-6 * norm_of(h, n * n));
+            k[i * n + j] = hj < hi ? -x : x, k[j * n + i] = -k[i * n + j];
+        }
+    multiply(y, k, false, k, true, n, n, n);
+    double less = 0.7 / fmax(0.7, sqrt(norm_of(y, n * n) / sqrt(2)));
+    multiply(y, q, false, k, false, n, n, n);
+    for (int i = 0; i < n * n; i++) q[i] += less * y[i];
+    for (int step = 0; step < 3; step++) {
+        multiply(h, q, true, q, false, n, n, n);
+        multiply(y, q, false, h, false, n, n, n);
+        for (int i = 0; i < n * n; i++) q[i] = 1.5 * q[i] - 0.5 * y[i];
+    }
+}
+
+/* x times the bases, or their inverses */
+static void into_bases(const plain *s, double *x, bool back) {
+    for (int axis = 0; axis < 2; axis++) {
+        double y[ROOM];
+        const double *q = s->basis[axis];
+        if (!has_side(s, axis)) continue;
+        if (axis)
+            multiply(y, x, false, q, back, s->rows, s->columns, s->columns);
+        else
+            multiply(y, q, !back, x, false, s->rows, s->rows, s->columns);
+        memcpy(x, y, sizeof y);
+    }
+}
+
+static void plain_soap(plain *s, const double *g, int t) {
+    int count = s->rows * s->columns;
+    double in[ROOM], x[ROOM];
+    for (int axis = 0; axis < 2; axis++) {
+        if (!has_side(s, axis)) continue;
+        int n = plain_mean(s, g, axis);
+        for (int i = 0; t == 1 && i < n * n; i++) s->basis[axis][i] = i % (n + 1) == 0;
+        plain_basis(s->basis[axis], s->mean[axis], n);
+    }
+    for (int i = 0; i < count; i++) {
+        s->m[i] = 0.95 * s->m[i] + 0.05 * g[i];
+        x[i] = s->m[i], in[i] = g[i];
+    }
+    into_bases(s, in, false), into_bases(s, x, false);
+    for (int i = 0; i < count; i++) {
+        s->v[i] = 0.95 * s->v[i] + 0.05 * in[i] * in[i];
+        x[i] /= sqrt(s->v[i] / (1 - pow(0.95, t))) + 1e-8;
+    }
+    into_bases(s, x, true);
+    for (int i = 0; i < count; i++) s->p[i] -= rate * (0.01 * s->p[i] + x[i] / (1 - pow(0.95, t)));
+}
+
 static void plain_step(plain *s, int t) {
     double g[ROOM];
     for (int i = 0; i < ROOM; i++) g[i] = curve_of(i) * (s->p[i] - goal_of(i));
     if (strstr(s->name, "muon"))
         plain_muon(s, g, strstr(s->name, "nor"), strstr(s->name, "polar"));
+    else if (strstr(s->name, "shampoo"))
+        plain_shampoo(s, g);
+    else if (strstr(s->name, "soap"))
+        plain_soap(s, g, t);
     else if (strstr(s->name, "ada"))
         plain_adafactor(s, g, t);
     else
@@ -134,6 +263,10 @@ static const plain start[] = {
     {.name = "normuon.w", .rows = 6, .columns = 4},
     {.name = "ada.w", .rows = 4, .columns = 6},
     {.name = "ada.b", .rows = 4},
+    {.name = "shampoo.w", .rows = 4, .columns = 4},
+    {.name = "shampoo.wide", .rows = 4, .columns = 8},
+    {.name = "soap.w", .rows = 6, .columns = 4},
+    {.name = "soap.wide", .rows = 4, .columns = 8},
 };
 enum { N = sizeof start / sizeof *start };
 
@@ -159,10 +292,12 @@ static sn_module *new_module(void) {
         {.match = "polar*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
         {.match = "muon.*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
         {.match = "ada.[wb]", .optimizer = sn_optimizer_of(SN_ADAFACTOR)},
+        {.match = "shampoo*", .optimizer = sn_optimizer_of(SN_SHAMPOO)},
+        {.match = "soap*", .optimizer = sn_optimizer_of(SN_SOAP)},
         {.rate = 0.1, .optimizer = sn_optimizer_of(SN_LION)},
     };
     group[1].optimizer.polar = true;
-    sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = 5};
+    sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = 7};
     sn_entry_begin(m, "step");
     sn_output("loss", loss);
     sn_optimize(loss, sn_scalar(m, SN_F32, rate), N, param, &o);
@@ -210,6 +345,29 @@ static void fifty_steps(void **state) {
         sn_program_free(p);
     }
     sn_module_free(m);
+}
+
+/* Steps of SOAP's bases end in eigenvectors of a constant matrix with eigenvalues from 1 to 1e-3, and stay
+ * orthogonal. */
+static void bases_of_soap(void **state) {
+    (void)state;
+    double x[ROOM], vectors[ROOM], a[ROOM], q[ROOM] = {0}, h[ROOM], y[ROOM];
+    for (int i = 0; i < ROOM; i++) a[i] = sin(1.7 * (i / SIDE + 1) * (i % SIDE + 1));
+    for (int i = 0; i < ROOM; i++) x[i] = a[i] + a[i % SIDE * SIDE + i / SIDE];
+    eigenvectors(x, vectors, SIDE);
+    for (int i = 0; i < ROOM; i++) y[i] = vectors[i] * pow(10, -3.0 * (i % SIDE) / (SIDE - 1));
+    multiply(a, y, false, vectors, true, SIDE, SIDE, SIDE);
+    for (int i = 0; i < SIDE; i++) q[i * (SIDE + 1)] = 1;
+    for (int i = 0; i < 60; i++) plain_basis(q, a, SIDE);
+    multiply(y, a, false, q, false, SIDE, SIDE, SIDE);
+    multiply(h, q, true, y, false, SIDE, SIDE, SIDE);
+    multiply(y, q, true, q, false, SIDE, SIDE, SIDE);
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++) {
+            double size = sqrt(h[i * (SIDE + 1)] * h[j * (SIDE + 1)]);
+            assert_true(fabs(y[i * SIDE + j] - (i == j)) <= 1e-9);
+            assert_true(i == j || fabs(h[i * SIDE + j]) <= 1e-3 * size);
+        }
 }
 
 /* ---- groups ---- */
@@ -262,7 +420,7 @@ static void mistakes(void **state) {
         sn_optimizer o;
         const char *words[2];
     } wrong[] = {
-        {muon, {"Muon updates matrices, but parameter", "sn_optimizer_hidden"}},
+        {muon, {"updates matrices only, but parameter", "sn_optimizer_hidden"}},
         {{.group = &clips, .groups = 1}, {"group 1 ('w*')", "max_norm"}},
         {{.update = takes_axis, .user = &axis[0]}, {"axis 0 of", "a matrix"}},
         {{.update = takes_axis, .user = &axis[1]}, {"axis 2 of", "0 or 1"}},
@@ -284,6 +442,7 @@ static void mistakes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fifty_steps),
+        cmocka_unit_test(bases_of_soap),
         cmocka_unit_test(hidden_matrices),
         cmocka_unit_test(mistakes),
     };
