@@ -54,13 +54,13 @@ static const hostile_row rows[] = {
      "ends behind the end of the file"},
     {"part of a block", ONE_TENSOR("s:a 1/4 33/8 2/4 0/8"), NO_FIT},
     {"2^61 + 1 slices without elements",
-     ONE_TENSOR("s:x%d.weight 2/4 0/8 0x2000000000000001/8 0/4 0/8"), "not empty"},
+     ONE_TENSOR("s:x%d.weight 2/4 0/8 0x2000000000000001/8 0/4 0/8"), "not empty", true},
     {"2^61 slices without elements",
-     ONE_TENSOR("s:x%d.weight 2/4 0/8 0x2000000000000000/8 0/4 0/8"), "not empty"},
+     ONE_TENSOR("s:x%d.weight 2/4 0/8 0x2000000000000000/8 0/4 0/8"), "not empty", true},
     {"20 million slices without elements", ONE_TENSOR("s:x%d.weight 2/4 0/8 20000000/8 0/4 0/8"),
-     "not empty"},
+     "not empty", true},
     {"a model without elements", "tensor output_norm.weight", "s:output_norm.weight 1/4 0/8 0/4 @",
-     "has shape [0]", true},
+     "has shape [0]|is not an f32 array", true},
 
     /* counts and lengths */
     {"CVE-2024-21836: number of tensors", "file", START("0x6666666666666667", "0"), "truncated"},

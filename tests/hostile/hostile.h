@@ -12,8 +12,8 @@ typedef struct hostile_row {
      * Others: NULL. */
     const char *edit;
     const char *text; /* words of assemble, or the file's text */
-    const char
-        *says; /* part of the error; NULL: the file is accepted, which shows that the good one is */
+    const char *
+        says; /* part of the error, or parts between '|', one of them; NULL: the file is accepted, which shows that the good one is */
     bool listed; /* `sinter inspect` lists the file; other commands refuse it */
 } hostile_row;
 

@@ -154,7 +154,8 @@ static const hostile_row artefacts[] = {
      true},
     {"tensors beyond the file", NULL, HEADER("8192", "0x40000000") " *4096", "corrupted", true},
     {"checksums beyond the file", NULL, HEADER("8192", "4096") " *4096", "corrupted", true},
-    {"half a page", NULL, "'SNWGHT01 3/4 4096/4 7/8 0/8 4096/8 0/8", "corrupted"},
+    {"half a page", NULL, "'SNWGHT01 3/4 4096/4 7/8 0/8 4096/8 0/8",
+     "corrupted|a model is a folder"},
     {"another size", NULL, HEADER("0x4000000000000000", "0") " *4096", "corrupted", true},
     {0}};
 
@@ -196,7 +197,7 @@ static const hostile_row configs[] = {
     {"half a layer", NULL, SIZES("19", "8", "12", "3", "0.5"), "n_layer", true},
     {"a text for a size", NULL, SIZES("19", "8", "\"12\"", "3", "1"), "n_embd", true},
     {"a list for a size", NULL, SIZES("19", "8", "[12]", "3", "1"), "n_embd", true},
-    {"an object for the type", NULL, "{\"model_type\":{\"a\":1}}", "model_type"},
+    {"an object for the type", NULL, "{\"model_type\":{\"a\":1}}", "model_type", true},
     {"keys twice", NULL, "{\"model_type\":\"gpt2\",\"model_type\":\"llama\"}", "duplicate key"},
     {"1000 lists in lists", NULL, "{\"a\":" TEN(TEN(TEN("["))) "[", "nested more than 1000 deep"},
     {"a text without end", NULL, "{\"model_type\":\"gpt2", "an unterminated string"},
