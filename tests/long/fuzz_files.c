@@ -17,7 +17,9 @@
 #include "runtime/manifest.h"
 #include "runtime/model_dir.h"
 #include "runtime/npy.h"
+#include "model/text/generation_impl.h"
 #include "model/text/jinja.h"
+#include "runtime/files/sentence_modules.h"
 #include "model/tokenizer.h"
 #include "runtime/weights.h"
 #include "model/import/idx.h"
@@ -135,6 +137,21 @@ static void read_tokenizer(const char *path) {
     sn_tokenizer_free(t);
 }
 
+/* Of the file beside it that it belongs to. */
+static void read_merges(const char *path) {
+    char vocab[160];
+    (void)path;
+    snprintf(vocab, sizeof vocab, "%s/vocab.json", scratch_dir);
+    read_tokenizer(vocab);
+}
+
+static void read_tokenizer_config(const char *path) {
+    char vocab[160];
+    read_merges(path);
+    snprintf(vocab, sizeof vocab, "%s/vocab.txt", scratch_dir);
+    read_tokenizer(vocab);
+}
+
 static void read_gguf(const char *path) {
     sn_error e = {0};
     read_weights(path);
@@ -167,6 +184,31 @@ static void import_zip(const char *path) {
 }
 static void import_json(const char *path) {
     import_file(path, "json-tensors");
+}
+
+static void read_picture_rules(const char *path) {
+    sn_error e = {0};
+    char text[512];
+    sn_config *c = sn_config_open(path, &e);
+    const picture_rules r = c && picture_rules_in(c) ? picture_rules_read(c) : (picture_rules){0};
+    if (!c || !sn_config_check(c, &e)) refused(&e);
+    picture_rules_print(&r, text, sizeof text);
+    sink += (unsigned)picture_rules_side(&r);
+    sn_config_free(c);
+}
+
+static void read_defaults(const char *path) {
+    sn_error e = {0};
+    lm_defaults d;
+    (void)path;
+    if (!sn_lm_defaults_read(scratch_dir, &d, &e)) refused(&e);
+}
+
+static void read_modules(const char *path) {
+    sn_error e = {0};
+    sn_config *c = sn_config_new(path);
+    if (c && !sn_sentence_modules_read(scratch_dir, c, NULL, &e)) refused(&e);
+    sn_config_free(c);
 }
 
 static void read_npy(const char *path) {
@@ -354,6 +396,39 @@ static const struct {
       "\"a\",\"b\",\"c\"],\"special\":{\"unk\":0}}",
       "text:{\"format\":\"sinter-vocabulary\",\"version\":1,\"kind\":\"word\",\"tokens\":[\"<u>\","
       "\"Hello\",\",\"],\"special\":{\"unk\":0,\"pad\":1}}"}},
+    {"merges.txt", "merges.txt", read_merges, {"tests/data/fuzz/merges.txt"}},
+    {"vocab.json", "vocab.json", read_merges, {"tests/data/fuzz/vocab.json"}},
+    {"tokenizer_config",
+     "tokenizer_config.json",
+     read_tokenizer_config,
+     {"text:{\"do_lower_case\":true,\"add_prefix_space\":true,\"bos_token\":\"<s>\",\"eos_token\":{"
+      "\"content\":\"</"
+      "s>\"},\"unk_token\":\"[UNK]\",\"added_tokens_decoder\":{\"3\":{\"content\":\"<s>\","
+      "\"special\":true,\"lstrip\":false}},\"tokenizer_class\":\"GPT2Tokenizer\",\"strip_accents\":"
+      "null,\"model_max_length\":512,\"add_bos_token\":true,\"clean_up_tokenization_spaces\":"
+      "false}"}},
+    {"preprocessor",
+     "preprocessor_config.json",
+     read_picture_rules,
+     {"text:{\"image_processor_type\":\"CLIPImageProcessor\",\"do_resize\":true,\"size\":{"
+      "\"shortest_edge\":24},\"resample\":3,\"do_center_crop\":true,\"crop_size\":{\"height\":24,"
+      "\"width\":24},\"do_rescale\":true,\"rescale_factor\":0.00392156862745098,\"do_normalize\":"
+      "true,\"image_mean\":[0.5,0.5,0.5],\"image_std\":[0.5,0.5,0.5]}",
+      "text:{\"image_processor_type\":\"ViTImageProcessor\",\"size\":{\"height\":24,\"width\":24},"
+      "\"resample\":2,\"do_resize\":true,\"do_normalize\":true,\"image_mean\":[0.5,0.5,0.5],"
+      "\"image_std\":[0.5,0.5,0.5]}"}},
+    {"generation",
+     "generation_config.json",
+     read_defaults,
+     {"text:{\"do_sample\":true,\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"repetition_"
+      "penalty\":1.1,\"max_new_tokens\":64,\"bos_token_id\":1,\"eos_token_id\":[2,3],\"num_beams\":"
+      "1}"}},
+    {"modules",
+     "modules.json",
+     read_modules,
+     {"text:[{\"idx\":0,\"name\":\"0\",\"path\":\"\",\"type\":\"sentence_transformers.models."
+      "Transformer\"},{\"idx\":1,\"name\":\"1\",\"path\":\"1_Normalize\",\"type\":\"sentence_"
+      "transformers.models.Normalize\"}]"}},
     {"llama2c", "m.bin", import_l2c, {"tests/data/fuzz/llama2c.bin"}},
     {"ctranslate2", "model.bin", import_c2, {"tests/data/fuzz/ctranslate2.bin"}},
     {"npz",
@@ -400,6 +475,11 @@ static const struct {
     const char *format, *file;
 } beside[] = {
     {"index", "tests/data/training/bert.safetensors"},
+    {"merges.txt", "tests/data/fuzz/vocab.json"},
+    {"vocab.json", "tests/data/fuzz/merges.txt"},
+    {"tokenizer_config", "tests/data/fuzz/vocab.json"},
+    {"tokenizer_config", "tests/data/fuzz/merges.txt"},
+    {"tokenizer_config", "tests/data/fuzz/vocab.txt"},
     {"npz", "examples/models/mnist-vit/import.json"},
     {"ctranslate2", "tests/data/fuzz/source_vocabulary.txt"},
     {"ctranslate2", "tests/data/fuzz/target_vocabulary.txt"},
@@ -495,14 +575,14 @@ static void limit_time(long seconds) {
     setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = seconds}}, NULL);
 }
 
-/* Links the files beside a format's into the folder. */
-static bool link_beside(int f) {
+/* Links the files beside a format's into the folder, or removes the links. */
+static bool link_beside(int f, bool add) {
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         char from[512], to[512];
         if (strcmp(beside[i].format, formats[f].format)) continue;
         snprintf(from, sizeof from, "%s/%s", SN_SOURCE_DIR, beside[i].file);
         snprintf(to, sizeof to, "%s%s", scratch_dir, strrchr(from, '/'));
-        if (symlink(from, to) && errno != EEXIST) return false;
+        if (add ? symlink(from, to) : unlink(to)) return false;
     }
     return true;
 }
@@ -563,7 +643,7 @@ static bool run_cases(int f, uint64_t seed, long cases, double seconds) {
 static bool run_format(int f, uint64_t seed, long cases, double seconds, const char *path) {
     snprintf(file, sizeof file, "%s/%s", scratch_dir, formats[f].name);
     FILE *empty = fopen(file, "wb"); /* for those who ask whether it exists */
-    bool ok = empty && !fclose(empty) && link_beside(f) && seeds_are_good(f);
+    bool ok = empty && !fclose(empty) && link_beside(f, true) && seeds_are_good(f);
     sn_mapping one = {0};
     if (ok && path) {
         ok = sn_file_map(path, &one, NULL) && fuzz_memory_file(file, one.data, one.size);
@@ -572,8 +652,7 @@ static bool run_format(int f, uint64_t seed, long cases, double seconds, const c
             fprintf(stderr, "%s\n", use_case(f) ? "accepted" : "refused");
     } else
         ok = ok && run_cases(f, seed, cases, seconds);
-    unlink(file);
-    return ok;
+    return !unlink(file) && link_beside(f, false) && ok;
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,8 @@
-"""Small valid files for tests/long/fuzz_files.c: models of llama2.c and CTranslate2, and an object with a manifest.
+"""Small valid files for tests/long/fuzz_files.c: models of llama2.c and CTranslate2, vocabularies, and an object
+with a manifest.
 
     python3 tests/data/fuzz/make_seeds.py"""
+import json
 import struct
 import subprocess
 from pathlib import Path
@@ -52,6 +54,18 @@ def write_ctranslate2():
         (HERE / f"{name}_vocabulary.txt").write_text("<s>\n" + "\n".join(tokens) + "\n")
 
 
+def write_merges():
+    """A byte-level BPE: all bytes as the characters that GPT-2 has for them, then what the merges make."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    tokens = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(rest))]
+    merges = ["h e", "l l", "he ll", "hell o", "\u0120 b", "i n", "in g", "1 2", "\u0120b r"]
+    tokens += [m.replace(" ", "") for m in merges] + ["<|endoftext|>"]
+    (HERE / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    (HERE / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}, separators=(",", ":")))
+    (HERE / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] hello ##ing fox".split()) + "\n")
+
+
 MANIFEST = """SINTER-ARTEFACT 1
 name m
 version 0.1.0
@@ -85,5 +99,6 @@ def write_artefact():
 
 
 write_llama2c()
+write_merges()
 write_artefact()
 write_ctranslate2()
