@@ -324,18 +324,33 @@ static bool compare(jit_run *r, const jit_value *v, sn_node *n, sn_eval *exact, 
     return shows || fail(r, "'%s' is NaN everywhere: nothing is compared", v->name);
 }
 
+bool jit_check_begin(jit_run *r, const char *entry, const int64_t *symbol, jit_checks *c) {
+    *c = (jit_checks){.entry = sn_entry_get(r->m, entry), .symbol = symbol};
+    if (!jit_call(r, entry, symbol, &c->got)) return false;
+    c->exact = new_eval(r, c->entry, symbol, !r->single);
+    return true;
+}
+
+bool jit_check_value(jit_run *r, jit_checks *c, int i, double tol, double slack) {
+    const jit_value *v = &c->got.value[i];
+    sn_node *n = (sn_node *)(uintptr_t)v->node;
+    if (compare(r, v, n, c->exact, NULL, tol, 0)) return true;
+    if (slack <= 0 || r->single) return false;
+    if (!c->rounded) c->rounded = new_eval(r, c->entry, c->symbol, false);
+    return compare(r, v, n, c->exact, c->rounded, tol, slack);
+}
+
+void jit_check_end(jit_checks *c) {
+    sn_eval_free(c->exact);
+    sn_eval_free(c->rounded);
+    jit_result_free(&c->got);
+}
+
 bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol, double slack) {
-    jit_result got = {.n = 0};
-    const sn_entry *e = sn_entry_get(r->m, entry);
-    bool ok = jit_call(r, entry, symbol, &got);
-    sn_eval *exact = ok ? new_eval(r, e, symbol, !r->single) : NULL;
-    sn_eval *rounded = ok && slack > 0 && !r->single ? new_eval(r, e, symbol, false) : NULL;
-    for (int i = 0; ok && i < got.n; i++)
-        ok = compare(r, &got.value[i], (sn_node *)(uintptr_t)got.value[i].node, exact, rounded, tol,
-                     slack);
-    sn_eval_free(exact);
-    sn_eval_free(rounded);
-    jit_result_free(&got);
+    jit_checks c;
+    bool ok = jit_check_begin(r, entry, symbol, &c);
+    for (int i = 0; ok && i < c.got.n; i++) ok = jit_check_value(r, &c, i, tol, slack);
+    jit_check_end(&c);
     return ok;
 }
 

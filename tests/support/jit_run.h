@@ -7,7 +7,7 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 
-enum { JIT_WHY = 1200, JIT_MAX = 64 };
+enum { JIT_WHY = 1200, JIT_MAX = 256 };
 
 /* The elements of a leaf (input, parameter, state) for these values of the symbolic dims; the
  * caller frees them. NULL: out of memory. */
@@ -62,6 +62,17 @@ bool jit_call(jit_run *r, const char *entry, const int64_t *symbol, jit_result *
  * want in single precision|; integers exactly. slack 0 for a single op; more where rounding errors
  * accumulate. */
 bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol, double slack);
+
+/* The same result by result, in this order. symbol must outlive it; jit_check_end also after a failure. */
+typedef struct jit_checks {
+    jit_result got;
+    const sn_entry *entry;
+    const int64_t *symbol;
+    sn_eval *exact, *rounded; /* NULL: not needed so far */
+} jit_checks;
+bool jit_check_begin(jit_run *r, const char *entry, const int64_t *symbol, jit_checks *c);
+bool jit_check_value(jit_run *r, jit_checks *c, int i, double tol, double slack);
+void jit_check_end(jit_checks *c);
 
 /* Compiles the module with `o` and checks every entry like jit_check; false: `why`, JIT_WHY
  * long. */

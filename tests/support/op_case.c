@@ -440,7 +440,8 @@ static sn_node *states_of(sn_node *const *in, int n_in, int n_attr, const sn_att
     return sn_b_result(r, 2);
 }
 
-sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
+static sn_node *build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in,
+                      const char *suffix) {
     sn_dim len = sn_symbol_add(m, "T", 0, 4096);
     int n_in = op_case_n_in(row), n_attr = 0;
     for (int i = 0; i < n_in; i++) {
@@ -450,8 +451,8 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
             shape[k] = row->in[i].shape[k] == LEN ? len : row->in[i].shape[k];
             fixed &= row->in[i].shape[k] != LEN;
         }
-        char name[16];
-        snprintf(name, sizeof name, "x%d", i);
+        char name[32];
+        snprintf(name, sizeof name, "x%d%s", i, suffix);
         sn_op leaf = fixed && params >> i & 1 ? SN_OP_param : SN_OP_input;
         in[i] = sn_node_new(m, leaf, 0, NULL,
                             SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(row, i, wide)),
@@ -481,6 +482,17 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         if (attr[i].key == SN_A_gradient) operand[0] = states_of(in, n_in, n_attr, attr);
     sn_node *n = build_node(m, op, n_in, operand, n_attr, attr);
     return row->op == SN_OP_result ? sn_b_result(n, row->index) : n;
+}
+
+sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
+    return build(row, m, wide, params, in, "");
+}
+
+sn_node *op_case_build_beside(const op_case *row, sn_module *m, bool wide, unsigned params,
+                              sn_node **in) {
+    char suffix[16];
+    snprintf(suffix, sizeof suffix, "_%d", (int)(row - op_cases));
+    return build(row, m, wide, params, in, suffix);
 }
 
 /* ---- data ---- */

@@ -84,6 +84,9 @@ bool op_case_is_symbolic(const op_case *row);
 /* Builds the row in m: inputs x0, x1, … and the node. wide: f64 instead of f32. params: bit i makes
  * operand i a parameter if its shape is fixed. */
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
+/* The same beside other rows: names of inputs end in _ and the row's number. */
+sn_node *op_case_build_beside(const op_case *row, sn_module *m, bool wide, unsigned params,
+                              sn_node **in);
 /* The elements of input i for T = len, in its dtype; the same for every call. The caller frees
  * them. */
 void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *bytes);
@@ -101,7 +104,8 @@ typedef struct op_mode {
 } op_mode;
 extern const op_mode op_compiled_modes[];
 extern const int op_compiled_count;
-int op_compiled_begin(void); /* 0, or the modes cannot run */
+/* Whether rows may share modules. 0, or the modes cannot run. */
+int op_compiled_begin(bool together);
 void op_compiled_end(void);
 
 /* Whether the row has a gradient to check: f32 floats without special values. (op_grad.c) */
