@@ -130,11 +130,15 @@ static void delta_step(sn_scan_step *s) { /* x: q, k, v, decay of each row or of
     s->y[0] = times_state(s->x[0], s->next[0]);
 }
 
-sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
-    int64_t G = r->key_heads, H = r->heads, per = H / G, K = r->key, V = r->value;
+/* Queries, keys and values side by side, gates, and before their functions betas and decays [B, T, ..]. */
+typedef struct delta_parts {
+    sn_tensor qkv, gate, beta, decay;
+} delta_parts;
+
+/* As Qwen3-Next has them: of each group a query, a key, and its heads' values and gates, in one map. */
+static delta_parts parts_by_group(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
+    int64_t G = r->key_heads, H = r->heads, per = H / G, K = r->key, V = r->value, at = 0;
     sn_dim B = s->B, T = s->T;
-    int64_t at = 0;
-    /* of each group: a query, a key, and its heads' values and gates */
     sn_tensor all = sn_nn_linear(x, "in_proj_qkvz", 2 * G * K + 2 * H * V, 0);
     all = sn_reshape(all, B, T, G, 2 * K + 2 * per * V);
     sn_tensor q = sn_reshape(split(all, 3, &at, K), B, T, G * K),
@@ -142,10 +146,27 @@ sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_
               v = sn_reshape(split(all, 3, &at, per * V), B, T, H * V),
               z = sn_reshape(split(all, 3, &at, per * V), B, T, H * V);
     sn_tensor ba = sn_reshape(sn_nn_linear(x, "in_proj_ba", 2 * H, 0), B, T, G, 2 * per);
-    sn_tensor beta = by_head(sn_sigmoid(sn_reshape(sn_slice(ba, 3, 0, per), B, T, H))), dt;
-    sn_tensor kept = decay(r, sn_reshape(sn_slice(ba, 3, per, per), B, T, H), &dt);
-    all = short_conv(s, sn_concat(2, q, k, v), "conv1d", r->kernel, false);
-    at = 0;
+    return (delta_parts){.qkv = sn_concat(2, q, k, v),
+                         .gate = z,
+                         .beta = sn_reshape(sn_slice(ba, 3, 0, per), B, T, H),
+                         .decay = sn_reshape(sn_slice(ba, 3, per, per), B, T, H)};
+}
+
+static delta_parts separate_parts(const recurrent_layer *r, sn_tensor x) {
+    int64_t H = r->heads, V = r->value;
+    return (delta_parts){.qkv =
+                             sn_nn_linear(x, "in_proj_qkv", 2 * r->key_heads * r->key + H * V, 0),
+                         .gate = sn_nn_linear(x, "in_proj_z", H * V, 0),
+                         .beta = sn_nn_linear(x, "in_proj_b", H, 0),
+                         .decay = sn_nn_linear(x, "in_proj_a", H, 0)};
+}
+
+sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
+    int64_t G = r->key_heads, H = r->heads, K = r->key, V = r->value, at = 0;
+    sn_dim B = s->B, T = s->T;
+    delta_parts p = r->separate ? separate_parts(r, x) : parts_by_group(r, s, x);
+    sn_tensor beta = by_head(sn_sigmoid(p.beta)), dt, kept = decay(r, p.decay, &dt), q, k, v;
+    sn_tensor all = short_conv(s, p.qkv, "conv1d", r->kernel, false);
     q = unit(sn_reshape(split(all, 2, &at, G * K), B, T, G, K));
     k = unit(sn_reshape(split(all, 2, &at, G * K), B, T, G, K));
     v = sn_split_heads(split(all, 2, &at, H * V), H);
@@ -153,7 +174,7 @@ sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_
     sn_tensor y = recur(s, H, K, V, delta_step,
                         (sn_tensor[]){for_heads(q, H), for_heads(k, H), v, col(kept), beta, NULL});
     y = sn_merge_heads(sn_nn_rms_norm(y, "norm", r->eps));
-    return sn_nn_linear(sn_mul(y, sn_silu(z)), "out_proj", sn_dim_of(x, 2), 0);
+    return sn_nn_linear(sn_mul(y, sn_silu(p.gate)), "out_proj", sn_dim_of(x, 2), 0);
 }
 
 /* ---- Kimi Delta Attention ---- */

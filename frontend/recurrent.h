@@ -17,10 +17,11 @@ struct recurrent_layer {
     bool conv_bias, bias;     /* of the convolution, of the projections */
     int64_t rank;             /* Mamba's: the width of the steps' projection */
     bool norms;               /* Mamba's: of steps, B and C */
+    bool separate;            /* Gated DeltaNet's maps: Qwen3.5's, else Qwen3-Next's */
     double eps;               /* of its norms */
 };
 
-/* Gated DeltaNet with Qwen3-Next's names [Yang et al. 2024, "Gated Delta Networks"]. */
+/* Gated DeltaNet with Qwen3-Next's or Qwen3.5's names [Yang et al. 2024, "Gated Delta Networks"]. */
 sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
 /* Kimi Delta Attention with Kimi-Linear's names [Kimi Team 2025]: each channel of a key decays by a gate of
  * its own; heads have `key` elements. */

@@ -120,6 +120,8 @@ static const char *const known[] = {"rope_type",
                                     "attention_factor",
                                     "original_max_position_embeddings",
                                     "partial_rotary_factor",
+                                    "mrope_interleaved", /* of pictures: in texts the three */
+                                    "mrope_section",     /* positions of a token are equal */
                                     NULL};
 
 double rope_rotary_part(sn_config *c, double usual) {

@@ -130,7 +130,8 @@ static const char neutral[] =
     "repetition_penalty "
     "return_dict "
     "return_dict_in_generate "
-    "aux_loss_alpha ep_size num_nextn_predict_layers router_aux_loss_coef router_jitter_noise "
+    "aux_loss_alpha ep_size mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings "
+    "num_nextn_predict_layers router_aux_loss_coef router_jitter_noise "
     "seq_aux "
     "sinusoidal_pos_embds skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source "
     "sparse_pred_ignore_index sparse_prediction "
@@ -215,6 +216,8 @@ static const struct {
     {"pooler.", NULL},
     {"classifier.", NULL},
     {"mtp.", "qwen3_next"},
+    {"mtp.", "qwen3_5_text"},
+    {"mtp.", "qwen3_5_moe_text"},
     {"qa_outputs.", NULL},
     {"EncDecAttention.relative_attention_bias.", NULL}, /* of T5, never used */
     {"embeddings.word_embeddings._weight", "deberta-v2"},

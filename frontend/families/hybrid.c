@@ -1,35 +1,32 @@
-/* hybrid.c: decoders whose layers attend or recur: Qwen3-Next [Qwen Team 2025], three layers of Gated
- * DeltaNet [Yang et al. 2024] before each that attends, with gates, and experts in all of them;
- * Kimi-Linear [Kimi Team 2025], three layers of Kimi Delta Attention before each with latents; Bamba
- * [2024] and Granite 4 H [2025] with Mamba-2 [Dao & Gu 2024]; Jamba [Lieber et al. 2024] with Mamba
- * [Gu & Dao 2023]; and those two alone. */
+/* hybrid.c: decoders whose layers attend or recur: Qwen3-Next and Qwen3.5 [Qwen Team 2025, 2026],
+ * three layers of Gated DeltaNet [Yang et al. 2024] before each that attends, with gates, and experts
+ * in all of them; Kimi-Linear [Kimi Team 2025], three layers of Kimi Delta Attention before each with
+ * latents; Bamba [2024] and Granite 4 H [2025] with Mamba-2 [Dao & Gu 2024]; Jamba [Lieber et al.
+ * 2024] with Mamba [Gu & Dao 2023]; and those two alone. */
 #include "frontend/families/families.h"
 
+#define QWEN_KEYS                                                                                  \
+    SIZE_KEYS, CONTEXT_KEY, KV_HEADS_KEY,                                                          \
+        INT_KEY_OR(causal_lm, d_head, "head_dim", 256, 1, 1 << 16), RMS_EPS_KEY, BASE_KEY,         \
+        FLOAT_KEY_OR(causal_lm, rotary_part, "partial_rotary_factor", 0.25, 0, 1),                 \
+        TIED_KEY(false), ACT_KEY("hidden_act", ACT_SILU),                                          \
+        BOOL_KEY_OR(causal_lm, qkv_bias, "attention_bias", false),                                 \
+        BOOL_KEY_OR(causal_lm, gated, "attn_output_gate", true),                                   \
+        INT_KEY_OR(causal_lm, full_every, "full_attention_interval", 4, 1, 1 << 12),               \
+        INT_KEY_OR(causal_lm, recurrent.kernel, "linear_conv_kernel_dim", 4, 1, 64),               \
+        INT_KEY_OR(causal_lm, recurrent.key, "linear_key_head_dim", 128, 1, 1 << 12),              \
+        INT_KEY_OR(causal_lm, recurrent.value, "linear_value_head_dim", 128, 1, 1 << 12),          \
+        INT_KEY_OR(causal_lm, recurrent.key_heads, "linear_num_key_heads", 16, 1, 1 << 12),        \
+        INT_KEY_OR(causal_lm, recurrent.heads, "linear_num_value_heads", 32, 1, 1 << 12)
+#define QWEN_EXPERT_KEYS                                                                           \
+    EXPERTS_KEY("num_experts"), EXPERTS_PER_TOKEN_KEY, D_EXPERT_KEY, NORMED_KEY(true),             \
+        INT_KEY(causal_lm, experts.d_shared, "shared_expert_intermediate_size", 1, 1 << 22)
+
 static const config_key qwen3_next_keys[] = {
-    SIZE_KEYS,
-    CONTEXT_KEY,
-    KV_HEADS_KEY,
-    INT_KEY_OR(causal_lm, d_head, "head_dim", 256, 1, 1 << 16),
-    D_MLP_KEY,
-    RMS_EPS_KEY,
-    BASE_KEY,
-    FLOAT_KEY_OR(causal_lm, rotary_part, "partial_rotary_factor", 0.25, 0, 1),
-    TIED_KEY(false),
-    ACT_KEY("hidden_act", ACT_SILU),
-    EXPERTS_KEY("num_experts"),
-    EXPERTS_PER_TOKEN_KEY,
-    D_EXPERT_KEY,
-    NORMED_KEY(true),
-    INT_KEY(causal_lm, experts.d_shared, "shared_expert_intermediate_size", 1, 1 << 22),
-    INT_KEY_OR(causal_lm, experts.every, "decoder_sparse_step", 1, 1, 1 << 12),
-    BOOL_KEY_OR(causal_lm, qkv_bias, "attention_bias", false),
-    INT_KEY_OR(causal_lm, full_every, "full_attention_interval", 4, 1, 1 << 12),
-    INT_KEY_OR(causal_lm, recurrent.kernel, "linear_conv_kernel_dim", 4, 1, 64),
-    INT_KEY_OR(causal_lm, recurrent.key, "linear_key_head_dim", 128, 1, 1 << 12),
-    INT_KEY_OR(causal_lm, recurrent.value, "linear_value_head_dim", 128, 1, 1 << 12),
-    INT_KEY_OR(causal_lm, recurrent.key_heads, "linear_num_key_heads", 16, 1, 1 << 12),
-    INT_KEY_OR(causal_lm, recurrent.heads, "linear_num_value_heads", 32, 1, 1 << 12),
-    END_KEYS};
+    QWEN_KEYS, QWEN_EXPERT_KEYS, D_MLP_KEY,
+    INT_KEY_OR(causal_lm, experts.every, "decoder_sparse_step", 1, 1, 1 << 12), END_KEYS};
+static const config_key qwen3_5_keys[] = {QWEN_KEYS, D_MLP_KEY, END_KEYS};
+static const config_key qwen3_5_moe_keys[] = {QWEN_KEYS, QWEN_EXPERT_KEYS, END_KEYS};
 
 /* Layers are recurrent unless `attends` lists them. */
 static void list_layers(sn_config *c, causal_lm *g, const int64_t *attends, size_t n) {
@@ -56,14 +53,29 @@ static void finish_qwen3_next(sn_config *c, const sn_model_options *o, causal_lm
         g->layer_type[l] = FULL_ATTENTION;
 }
 
+#define QWEN_NAMES                                                                                 \
+    { LLAMA_NAMES, .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm" }
+#define QWEN_SHARED .shared = "mlp.shared_expert", .shared_gate = "mlp.shared_expert_gate"
 const causal_family qwen3_next_family = {
-    .names = {LLAMA_NAMES, .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"},
+    .names = QWEN_NAMES,
     .usual = {.norm = RMS_NORM_PLUS_ONE,
-              .gated = true,
               .recurrent = {.scope = "linear_attn", .mix = gated_delta_mix},
-              .experts = {LLAMA_EXPERTS, .shared = "mlp.shared_expert",
-                          .shared_gate = "mlp.shared_expert_gate"}},
+              .experts = {LLAMA_EXPERTS, QWEN_SHARED}},
     .keys = qwen3_next_keys,
+    .finish = finish_qwen3_next};
+const causal_family qwen3_5_text_family = {
+    .names = QWEN_NAMES,
+    .usual = {.norm = RMS_NORM_PLUS_ONE,
+              .recurrent = {.scope = "linear_attn", .mix = gated_delta_mix, .separate = true}},
+    .keys = qwen3_5_keys,
+    .finish = finish_qwen3_next};
+const causal_family qwen3_5_moe_text_family = {
+    .names = QWEN_NAMES,
+    .usual = {.norm = RMS_NORM_PLUS_ONE,
+              .recurrent = {.scope = "linear_attn", .mix = gated_delta_mix, .separate = true},
+              .experts = {LLAMA_EXPERTS, QWEN_SHARED, .gate_up = "mlp.experts.gate_up_proj",
+                          .all_down = "mlp.experts.down_proj"}},
+    .keys = qwen3_5_moe_keys,
     .finish = finish_qwen3_next};
 
 /* ---- Kimi-Linear: layers count from 1 ---- */

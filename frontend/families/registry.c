@@ -95,6 +95,8 @@ static const struct {
     FAMILY(qwen2, "Qwen 2, 2.5"),
     FAMILY(qwen2_moe, "Qwen 1.5 MoE, Qwen 2 MoE"),
     FAMILY(qwen3, "Qwen 3"),
+    FAMILY(qwen3_5_moe_text, "Qwen 3.5 MoE, text"),
+    FAMILY(qwen3_5_text, "Qwen 3.5, text"),
     FAMILY(qwen3_moe, "Qwen 3 MoE"),
     FAMILY(qwen3_next, "Qwen3-Next"),
     ENCODER("roberta", "RoBERTa", ENCODER_CHECKED, roberta_family),

@@ -80,8 +80,8 @@ static void run_together(sn_lm *m, text *got) {
 }
 
 static const char *const recurrent[] = {
-    "qwen3_next",           "kimi_linear", "bamba", "granite_hybrid",
-    "granite_hybrid_dense", "jamba",       "mamba", "mamba2"};
+    "qwen3_next",           "qwen3_5", "qwen3_5_moe", "kimi_linear", "bamba", "granite_hybrid",
+    "granite_hybrid_dense", "jamba",   "mamba",       "mamba2"};
 enum { RECURRENTS = sizeof recurrent / sizeof *recurrent };
 
 static bool recurs(const char *name) {

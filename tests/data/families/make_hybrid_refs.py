@@ -30,8 +30,9 @@ def unit(x):
 
 def qwen3_next_attention(p, c, a, x):
     H, G, w, eps = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"], c["rms_norm_eps"]
-    rot = int(w * c["partial_rotary_factor"])
-    freq = m.plain(rot, c["rope_theta"])
+    r = c.get("rope_parameters", c)
+    rot = int(w * r["partial_rotary_factor"])
+    freq = m.plain(rot, r["rope_theta"])
     both = m.linear(p, a + "q_proj", x, 2 * H * w).reshape(len(x), H, 2 * w)
     q, gate = both[..., :w].transpose(1, 0, 2), both[..., w:].reshape(len(x), -1)
     k, v = (m.heads(m.linear(p, a + n + "_proj", x, G * w), G) for n in "kv")
@@ -44,10 +45,15 @@ def gated_deltanet(p, c, a, x):
     """Yang et al. 2024, equation 10, with keys and queries of length 1; value heads of a group share both."""
     n, G, H = len(x), c["linear_num_key_heads"], c["linear_num_value_heads"]
     K, V, per = c["linear_key_head_dim"], c["linear_value_head_dim"], H // G
-    z = m.linear(p, a + "in_proj_qkvz", x, 2 * G * K + 2 * H * V).reshape(n, G, -1)
-    ba = m.linear(p, a + "in_proj_ba", x, 2 * H).reshape(n, G, 2 * per)
-    q, k, v, gate = np.split(z, [K, 2 * K, 2 * K + per * V], axis=-1)
-    mixed = np.concatenate([y.reshape(n, -1) for y in (q, k, v)], -1)
+    if c["model_type"] == "qwen3_next":
+        z = m.linear(p, a + "in_proj_qkvz", x, 2 * G * K + 2 * H * V).reshape(n, G, -1)
+        ba = m.linear(p, a + "in_proj_ba", x, 2 * H).reshape(n, G, 2 * per)
+        q, k, v, gate = np.split(z, [K, 2 * K, 2 * K + per * V], axis=-1)
+        mixed = np.concatenate([y.reshape(n, -1) for y in (q, k, v)], -1)
+    else:
+        mixed, gate, b, dt = (m.linear(p, a + "in_proj_" + k, x, size) for k, size in (
+            ("qkv", 2 * G * K + H * V), ("z", H * V), ("b", H), ("a", H)))
+        ba = np.concatenate([y.reshape(n, G, per) for y in (b, dt)], -1)
     mixed = short_conv(p, a + "conv1d", mixed, c["linear_conv_kernel_dim"])
     q, k, v = np.split(mixed, [G * K, 2 * G * K], axis=-1)
     q, k = (np.repeat(unit(y.reshape(n, G, K)), per, axis=1) for y in (q, k))
@@ -68,7 +74,8 @@ def gated_deltanet(p, c, a, x):
 
 def qwen3_next(p, c, tokens):
     d, eps = c["hidden_size"], c["rms_norm_eps"]
-    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    table = p("model.embed_tokens.weight", c["vocab_size"], d)
+    x = table[tokens]
     for l in range(c["num_hidden_layers"]):
         h = f"model.layers.{l}."
         y = m.rms(p, h + "input_layernorm", x, eps, 1)
@@ -76,11 +83,17 @@ def qwen3_next(p, c, tokens):
         x = x + (qwen3_next_attention(p, c, h + "self_attn.", y) if full else
                  gated_deltanet(p, c, h + "linear_attn.", y))
         y = m.rms(p, h + "post_attention_layernorm", x, eps, 1)
-        out = e.experts(p, h + "mlp.", y, c["num_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"],
-                        c["norm_topk_prob"], e.LLAMA_PARTS, "gate")
+        if "num_experts" not in c:
+            x = x + e.gated(p, h + "mlp.", y, c["intermediate_size"])
+            continue
+        out = (e.experts(p, h + "mlp.", y, c["num_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"],
+                         c["norm_topk_prob"], e.LLAMA_PARTS, "gate") if c["model_type"] == "qwen3_next" else
+               stacked_experts(p, y, c["num_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"],
+                               h + "mlp.gate", h + "mlp.experts.gate_up_proj", h + "mlp.experts.down_proj"))
         s = e.gated(p, h + "mlp.shared_expert.", y, c["shared_expert_intermediate_size"])
         x = x + out + s * sigmoid(m.linear(p, h + "mlp.shared_expert_gate", y, 1))
-    return m.rms(p, "model.norm", x, eps, 1) @ p("lm_head.weight", c["vocab_size"], d).T
+    return m.rms(p, "model.norm", x, eps, 1) @ (table if c.get("tie_word_embeddings") else
+                                                p("lm_head.weight", c["vocab_size"], d)).T
 
 
 def kimi_delta(p, c, a, x):
@@ -192,10 +205,10 @@ def both(p, name, x, ff):  # gate and up in one matrix
     return m.silu(z[:, :ff]) * z[:, ff:]
 
 
-def granite_experts(p, c, a, x):
-    n, k, ff, d = c["num_local_experts"], c["num_experts_per_tok"], c["intermediate_size"], x.shape[-1]
-    score = m.linear(p, a + "router.layer", x, n)
-    up, down = p(a + "input_linear.weight", n, 2 * ff, d), p(a + "output_linear.weight", n, d, ff)
+def stacked_experts(p, x, n, k, ff, router, in_name, out_name):
+    d = x.shape[-1]
+    score = m.linear(p, router, x, n)
+    up, down = p(in_name, n, 2 * ff, d), p(out_name, n, d, ff)
     y = np.zeros_like(x)
     for t in range(len(x)):
         best = e.top(score[t], k)
@@ -218,7 +231,9 @@ def granite_hybrid(p, c, tokens):
         z = m.linear(p, h + "shared_mlp.output_linear", both(p, h + "shared_mlp.input_linear", y,
                                                             c["shared_intermediate_size"]), d)
         if c["num_local_experts"]:
-            z = z + granite_experts(p, c, h + "block_sparse_moe.", y)
+            a = h + "block_sparse_moe."
+            z = z + stacked_experts(p, y, c["num_local_experts"], c["num_experts_per_tok"], c["intermediate_size"],
+                                    a + "router.layer", a + "input_linear.weight", a + "output_linear.weight")
         x = x + r * z
     return m.rms(p, "model.norm", x, eps) @ table.T / c["logits_scaling"]
 
@@ -259,13 +274,21 @@ MAMBA2 = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_
 PURE = {"vocab_size": 23, "hidden_size": 16, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-5, "conv_kernel": 4,
         "use_conv_bias": True, "use_bias": False, "hidden_act": "silu", "residual_in_fp32": True, "rescale_prenorm_residual": False,
         "time_step_min": 0.001, "time_step_max": 0.1, "time_step_floor": 1e-4, "expand": 2}
+DELTA = {"full_attention_interval": 2, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6,
+         "linear_num_key_heads": 2, "linear_num_value_heads": 4}
+QWEN35 = {**{k: v for k, v in e.SIZES.items() if k not in ("rope_theta", "intermediate_size")}, **DELTA, "head_dim": 8,
+          "attn_output_gate": True, "mamba_ssm_dtype": "float32", "mlp_only_layers": [], "mtp_num_hidden_layers": 1,
+          "mtp_use_dedicated_embeddings": False, "layer_types": ["linear_attention", "full_attention"],
+          "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
+                              "mrope_interleaved": True, "mrope_section": [1, 1, 0]}}
 CASES = {
     "qwen3_next": (qwen3_next, {
         **e.SIZES, "model_type": "qwen3_next", "head_dim": 8, "partial_rotary_factor": 0.5, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24,
-        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "full_attention_interval": 2,
-        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4}),
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], **DELTA}),
+    "qwen3_5": (qwen3_next, {**QWEN35, "model_type": "qwen3_5_text", "intermediate_size": 20, "tie_word_embeddings": True}),
+    "qwen3_5_moe": (qwen3_next, {**QWEN35, "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2,
+                                 "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24}),
     "kimi_linear": (kimi_linear, {
         **{k: v for k, v in e.SIZES.items() if k != "max_position_embeddings"}, "model_type": "kimi_linear", "num_hidden_layers": 3,
         "num_key_value_heads": 4, "head_dim": 8, "model_max_length": 32, "q_lora_rank": None, "kv_lora_rank": 8,
