@@ -286,7 +286,13 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
 
 /* ---- ahead of time ---- */
 
-enum { SN_EMIT_OBJECT = 1, SN_EMIT_ARCHIVE = 2, SN_EMIT_ASSEMBLY = 4, SN_EMIT_IR = 8 };
+enum {
+    SN_EMIT_OBJECT = 1,
+    SN_EMIT_ARCHIVE = 2,
+    SN_EMIT_ASSEMBLY = 4,
+    SN_EMIT_IR = 8,
+    SN_EMIT_LINES = 16
+};
 
 /* What the pixels of a model's images are: (byte * factor - mean) / std by channel. */
 typedef struct sn_emit_pixels {
@@ -304,7 +310,8 @@ typedef struct sn_emit_options {
      * "x86-64-v2,x86-64-v4,+avx512vnni,l2=2M": the program selects a variant at start */
     const char *targets;
     /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a; with SN_EMIT_ASSEMBLY NAME.s and with
-     * SN_EMIT_IR NAME.ll (LLVM's IR) list the code of the object, with comments; not with embed_weights */
+     * SN_EMIT_IR NAME.ll (LLVM's IR) list the code of the object, with comments; not with embed_weights. SN_EMIT_LINES
+     * tells debuggers (DWARF) from which line of the model's source each kernel comes */
     int kinds;
     const char *threads; /* "openmp" (or NULL), "none" */
     /* adds the table through which the main program of libsinter_program calls the entries */

@@ -25,7 +25,7 @@ typedef struct options {
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *accept, *cc, *train, *emit, *invariant;
     int64_t level, beams, sequences, slices;
-    bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx, rate;
+    bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx, rate, lines;
     int listings;    /* SN_EMIT_… of --emit */
     sn_target first; /* of the list: all are for its system */
 } options;
@@ -62,6 +62,8 @@ static const arg table[] = {
      "also write the object's code as text: asm: assembler, NAME.s; ll: LLVM's IR, NAME.ll; "
      "comments "
      "name each kernel's place in the model"},
+    {"lines", 'g', ARG_FLAG, AT(lines), NULL, NULL, 0, 0,
+     "tell gdb and perf from which line of the model's source each kernel comes (DWARF)"},
     {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0,
      "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
@@ -292,7 +294,8 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;
     eo.targets = o->target;
-    eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0) | o->listings;
+    eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0) |
+               (o->lines ? SN_EMIT_LINES : 0) | o->listings;
     eo.threads = o->threads;
     eo.embed_weights = o->embed;
     eo.program = o->exe;

@@ -42,11 +42,11 @@ static bool take_name(sn_aot *a) {
 }
 
 static bool check_lists(sn_aot *a) {
-    int known = SN_EMIT_OBJECT | SN_EMIT_ARCHIVE | SN_EMIT_ASSEMBLY | SN_EMIT_IR;
+    int known = SN_EMIT_OBJECT | SN_EMIT_ARCHIVE | SN_EMIT_ASSEMBLY | SN_EMIT_IR | SN_EMIT_LINES;
     if (a->o->kinds & ~known)
         return sn_fail(a->err, SN_ERR_USAGE,
-                       "kinds %d: a sum of SN_EMIT_OBJECT, SN_EMIT_ARCHIVE, SN_EMIT_ASSEMBLY and "
-                       "SN_EMIT_IR",
+                       "kinds %d: a sum of SN_EMIT_OBJECT, SN_EMIT_ARCHIVE, SN_EMIT_ASSEMBLY, "
+                       "SN_EMIT_IR and SN_EMIT_LINES",
                        a->o->kinds);
     if (sn_aot_lists(a) && a->o->embed_weights)
         return sn_fail(a->err, SN_ERR_USAGE,
@@ -435,7 +435,8 @@ static bool add_weights(sn_aot *a) {
 static bool finish_object(sn_aot *a, sn_object *all, sn_object *names) {
     const sn_target *t = &a->variant[0].target;
     if (a->bitcode)
-        return sn_bitcode_finish(a->bitcode, t, names, a->err) &&
+        return (!sn_aot_has_lines(a) || sn_aot_add_lines(a)) &&
+               sn_bitcode_finish(a->bitcode, t, names, a->err) &&
                sn_bitcode_write(a->bitcode, t, SN_FORM_OBJECT, all, a->err);
     return sn_elf_finish(a->elf, all, a->err) && sn_elf_names(all, names, a->err);
 }
@@ -466,7 +467,7 @@ static const char *preparing_target(const sn_aot *a) {
 }
 
 static bool begin_object(sn_aot *a) {
-    if (!sn_aot_is(a, SN_LINUX) || sn_aot_lists(a))
+    if (!sn_aot_is(a, SN_LINUX) || sn_aot_lists(a) || sn_aot_has_lines(a))
         return (a->bitcode = sn_bitcode_new(a->err)) != NULL;
     a->elf = sn_elf_new();
     return a->elf || sn_fail(a->err, SN_ERR_MEMORY, "out of memory for an object file");

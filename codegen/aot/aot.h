@@ -4,7 +4,7 @@
  * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
  * functions that NAME.h declares. These check arguments, choose a target and make the call.
  *
- * For systems other than Linux, and if a listing is asked for, they are bitcode, and code is generated
+ * For systems other than Linux, and if a listing or lines are asked for, they are bitcode, and code is generated
  * for all of it together. Pointers have 4 bytes in WebAssembly, but all structs and lists keep the
  * offsets below: a pointer is the lower half of its 8 bytes. */
 #ifndef SN_AOT_H
@@ -136,6 +136,9 @@ static inline bool sn_aot_is(const sn_aot *a, sn_system system) {
 static inline bool sn_aot_lists(const sn_aot *a) {
     return a->o->kinds & (SN_EMIT_ASSEMBLY | SN_EMIT_IR);
 }
+static inline bool sn_aot_has_lines(const sn_aot *a) {
+    return a->o->kinds & SN_EMIT_LINES;
+}
 
 /* What the names of the code for target v begin with, in place of "sn_". */
 const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]);
@@ -213,6 +216,8 @@ void *sn_aot_weights_image(sn_aot *a); /* all of the file, malloc'ed; NULL: out 
 /* listing.c: the artefact's code as text; above each kernel a comment says where in the model and in its
  * source it computes. Freed by sn_object_free. */
 bool sn_aot_listing(sn_aot *a, sn_form form, sn_object *out);
+/* Gives the lines of the model's source to the bitcode. Before sn_bitcode_finish. */
+bool sn_aot_add_lines(sn_aot *a);
 
 /* names.c. A list of names in use: zero-initialised, memory of the module. */
 typedef struct sn_aot_names {

@@ -29,7 +29,7 @@ typedef struct job {
     sn_bitcode *b;
     const sn_target *target;
     const char *name;
-    const void *data;
+    const void *data; /* bytes, or lines */
     size_t bytes, align;
     sn_form form;
     sn_object *out;
@@ -122,6 +122,16 @@ bool sn_bitcode_add_data(sn_bitcode *b, const char *name, const void *data, size
                          size_t align, sn_error *err) {
     return run(b, add_data, &(job){.name = name, .data = data, .bytes = bytes, .align = align},
                err);
+}
+
+static void add_lines(void *ctx) {
+    job *j = ctx;
+    sn_lines_add(j->b->mod, j->data, (int)j->bytes);
+    j->ok = true;
+}
+
+bool sn_bitcode_add_lines(sn_bitcode *b, const sn_source_line *line, int n, sn_error *err) {
+    return run(b, add_lines, &(job){.data = line, .bytes = (size_t)n}, err);
 }
 
 /* ELF and COFF: a section for each function, so that linkers drop what is not used (Mach-O and

@@ -3,6 +3,7 @@
 #ifndef SN_BITCODE_H
 #define SN_BITCODE_H
 
+#include "codegen/aot/lines.h"
 #include "codegen/jit/object.h"
 
 /* NULL and `err` on failure. */
@@ -18,6 +19,9 @@ bool sn_bitcode_add(sn_bitcode *b, const char *prefix, const sn_object *o, sn_er
 /* Constant data under a name that only this object sees. */
 bool sn_bitcode_add_data(sn_bitcode *b, const char *name, const void *data, size_t bytes,
                          size_t align, sn_error *err);
+
+/* Line information for what was added. */
+bool sn_bitcode_add_lines(sn_bitcode *b, const sn_source_line *line, int n, sn_error *err);
 
 /* Ends the merge, after which nothing is added. names: what the object gives to others, each with a zero
  * byte, to be freed by sn_object_free. Only once. */

@@ -143,3 +143,24 @@ bool sn_aot_listing(sn_aot *a, sn_form form, sn_object *out) {
     sn_object_free(&plain);
     return ok;
 }
+
+static bool take_lines(sn_aot *a, int v, const char *entry, sn_source_line **line, int *n,
+                       int *cap) {
+    const sn_kernel_call *list;
+    int calls = sn_program_calls(a->variant[v].program, entry, NULL, &list, a->err);
+    for (int i = 0; i < calls; i++) {
+        if (strncmp(list[i].kernel, "sn_", 3) || !*list[i].file) continue;
+        *line = sn_arena_grow(a->m, *line, sizeof **line, *n, cap);
+        (*line)[(*n)++] = (sn_source_line){list[i].kernel + 3, list[i].file, list[i].line};
+    }
+    return calls >= 0;
+}
+
+bool sn_aot_add_lines(sn_aot *a) {
+    sn_source_line *line = NULL;
+    int n = 0, cap = 0;
+    for (int v = 0; v < a->n_variant; v++)
+        for (int i = 0; i < a->n_entry; i++)
+            if (!take_lines(a, v, a->entry[i].name, &line, &n, &cap)) return false;
+    return sn_bitcode_add_lines(a->bitcode, line, n, a->err);
+}

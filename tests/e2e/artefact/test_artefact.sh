@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections size repeat repeat_all bill verify arm small described
+# Sections: listing lines sections size repeat repeat_all bill verify arm small described
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -41,6 +41,24 @@ listing() {
         fail "no comment above a name of Mach-O"
     says "asm, ll or asm,ll" "$sinter" compile "$model" -o x --emit obj
     says "excludes --embed-weights" "$sinter" compile "$model" -o x --emit asm --embed-weights
+}
+
+# Which line of the model's source a kernel and its calls come from, and no path but the one that was given.
+lines() {
+    cp "$source/examples/variants/small.h" "$source/examples/variants/attention_sinks.c" .
+    "$sinter" compile attention_sinks.c --name story -o out --threads none --entries forward -g || fail "compile -g"
+    "$sinter" compile attention_sinks.c --name story -o plain --threads none --entries forward || fail "compile"
+    attend=$(grep -n 'sn_attention(' attention_sinks.c | cut -d: -f1)
+    readelf --debug-dump=decodedline out/story.o 2>/dev/null | grep -qE "^attention_sinks.c +$attend " || fail "no line of attention"
+    readelf --debug-dump=decodedline out/story.o 2>/dev/null | grep -q '^small.h  *[1-9]' || fail "no line of small.h"
+    printf '#include "story.h"\nint main(void) { return story_abi_version() != STORY_ABI_VERSION; }\n' >main.c
+    $cc main.c -Iout out/story.o -lm -o main && ./main || fail "link with lines"
+    at=$(nm main | awk '/ t story_v0_flash_[0-9a-f]*$/ { print $1; exit }')
+    same "the line of a function" "$(addr2line -e main "0x$at")" "attention_sinks.c:$attend"
+    readelf -S plain/story.o | grep -q debug_ && fail "lines without -g"
+    for object in out/story.o plain/story.o; do
+        strings -a $object | grep -F -e "$tmp" -e "$source/" && fail "a path in $object"
+    done
 }
 
 # Tables to unwind, names of all functions, and a section for each, of which linkers drop those without use.
