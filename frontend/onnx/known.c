@@ -234,28 +234,28 @@ static bool common_shape(const onnx_call *c, onnx_value *out) {
 }
 
 bool onnx_fold(onnx_call *c, sn_dtype type, bool *done) {
-    enum { MAX_IN = 3 };
     onnx_value shape = {.rank = 0};
     *done = false;
-    if (!c->row->known || c->n_in > MAX_IN) return true;
+    onnx_known_fn *known = c->row->known;
+    const int least = known == onnx_k_where ? 3 : known == onnx_k_cast || c->row->unary ? 1 : 2;
+    if (!known || c->n_in < least || c->n_in > 3) return true; /* onnx_in says what is missing */
     for (int i = 0; i < c->n_in; i++)
         if (!c->in[i] || !c->in[i]->known) return true;
     if (!common_shape(c, &shape)) return true;
     const int64_t n = onnx_count(&shape);
     onnx_elem *e = sn_arena_alloc(c->m, sizeof *e * (size_t)n + 1);
     for (int64_t k = 0; k < n; k++) {
-        onnx_elem x[MAX_IN];
+        onnx_elem x[3];
         for (int i = 0; i < c->n_in; i++) {
             int64_t at = 0, rest = k, step = 1;
             for (int a = c->in[i]->rank; a-- > 0;) {
                 const sn_dim all = shape.shape[shape.rank - c->in[i]->rank + a];
                 if (c->in[i]->shape[a] != 1) at += rest % all * step;
-                rest /= all;
-                step *= c->in[i]->shape[a];
+                rest /= all, step *= c->in[i]->shape[a];
             }
             x[i] = c->in[i]->known[at];
         }
-        if (!c->row->known(c, x, &e[k])) return true;
+        if (!known(c, x, &e[k])) return true;
     }
     *done = true;
     return onnx_set_known(c, 0, type, shape.rank, shape.shape, e);

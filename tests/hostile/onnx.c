@@ -163,6 +163,11 @@ static const hostile_row rows[] = {
            "1:a 2:y 4:Add } 5{ 1=2 2=7 "
            "8:w 7=0 7=0x7fffffffffffffff }" X Y),
      "do not broadcast"},
+    {"a conversion of nothing", NULL,
+     MODEL("1{ 2:s 4:Cast 5{ 1:to 3=7 20=2 } } 1{ 1:x 1:s 2:y 4:Add }" X Y), "input 0 is missing"},
+    {"a sum of one number", NULL,
+     MODEL("1{ 1:w 2:s 4:Add } 1{ 1:x 1:s 2:y 4:Add } 5{ 2=7 8:w 7=1 }" X Y),
+     "it needs two inputs"},
     {0}};
 
 const hostile_format hostile_onnx = {
