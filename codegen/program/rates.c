@@ -2,6 +2,7 @@
  * generated and timed, because a feature bit says that an instruction exists, not at which rate; for
  * other machines a table says what is known of CPUs with a feature. */
 #include "codegen/program/rates.h"
+#include "codegen/backend.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/jit/jit.h"
 #include "codegen/program/tune.h"
@@ -170,6 +171,13 @@ static bool choose_by_rule(sn_options *o, const char *list, char *note, size_t s
     return true;
 }
 
+/* Whether oneDNN, which is not asked for, has instructions that generated code does not use. */
+static bool uses_amx(const sn_options *o, const sn_target *t) {
+    const sn_backend *library = sn_backend_library();
+    return library && sn_target_has(t, "amx-bf16") &&
+           (!o->backend || strcmp(o->backend, library->name));
+}
+
 bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t size, sn_error *err) {
     const bool open = o->compute && !strcmp(o->compute, "auto"),
                bf16 = o->compute && !strcmp(o->compute, "bf16");
@@ -183,8 +191,8 @@ bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t si
     if (!sn_rates_measure(&t, o->cache_dir, &r, err)) return false;
     if (open) o->compute = sn_rates_pay(r) ? "bf16" : "f32";
     if (open || !sn_rates_gain(r))
-        snprintf(note, size, "compute %s: %s: a thread has %.0f GFLOP/s in bf16, %.0f in f32",
+        snprintf(note, size, "compute %s: %s: a thread has %.0f GFLOP/s in bf16, %.0f in f32%s",
                  open ? "auto" : "bf16", open ? o->compute : "not faster than f32 on this machine",
-                 r.bf16, r.f32);
+                 r.bf16, r.f32, uses_amx(o, &t) ? "; backend onednn multiplies with AMX" : "");
     return true;
 }

@@ -4,8 +4,9 @@
  *
  *     c = fma(a0, b0, fma(a1, b1, c))        in f32; subnormal factors, sums and results are 0
  *
- *   native   AVX512-BF16: vdpbf16ps computes exactly this.
- *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. */
+ *   native   AVX512-BF16 of AMD: vdpbf16ps computes exactly this.
+ *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. On
+ *            CPUs with AMX, whose vdpbf16ps is slow, too. */
 #include "codegen/tile/tile.h"
 
 enum { MAX_LANES = 16 /* f32 in a vector of a target with the instructions */ };
@@ -41,12 +42,16 @@ static em_val join_natively(em *e, em_val even, em_val odd) {
     return em_bitcast(e, em_shuffle(e, h, h, lane, 2 * n), em_vec(e->f32, n));
 }
 
-bool tile_bf16_is_native(const sn_target *t) {
+static bool rounds_natively(const sn_target *t) {
     return t->arch == SN_ARCH_X86_64 && t->has_bf16;
 }
 
+bool tile_bf16_is_native(const sn_target *t) {
+    return rounds_natively(t) && !t->slow_bf16;
+}
+
 em_val tile_bf16_join(em *e, em_val even, em_val odd) {
-    if (tile_bf16_is_native(e->target)) return join_natively(e, even, odd);
+    if (rounds_natively(e->target)) return join_natively(e, even, odd);
     em_val low = upper_halves(e, even);
     low = em_or(e, em_lshr(e, low, em_like(e, low, 16)), upper_halves(e, odd));
     return em_bitcast(e, low, em_vec(e->f32, em_lanes_of(even)));
@@ -55,7 +60,7 @@ em_val tile_bf16_join(em *e, em_val even, em_val odd) {
 em_val tile_bf16_words(em *e, em_val x) {
     const int n = em_lanes_of(x);
     em_val h;
-    if (tile_bf16_is_native(e->target)) {
+    if (rounds_natively(e->target)) {
         h = round_natively(e, x);
     } else {
         h = upper_halves(e, x);

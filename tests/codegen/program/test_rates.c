@@ -1,4 +1,5 @@
 /* What `compute` "auto" becomes: by two rates, by what is known of targets, and measured, once. */
+#include "codegen/backend.h"
 #include "codegen/program/rates.h"
 #include "codegen/jit/cache.h"
 
@@ -100,6 +101,8 @@ static void measured_once(void **state) {
     assert_memory_equal(&first, &r, sizeof r); /* to the last bit: it was read */
     assert_string_equal(note[0], note[1]);
     assert_non_null(strstr(note[0], "GFLOP/s in bf16"));
+    bool amx = sn_target_has(&t, "amx-bf16") && sn_backend_library();
+    assert_int_equal(strstr(note[0], "AMX") != NULL, amx);
     sn_options o = {.compute = "bf16", .cache_dir = scratch_dir};
     assert_true(sn_choose_compute(&o, NULL, note[0], sizeof note[0], &err));
     assert_int_equal(!*note[0], sn_rates_gain(first));
