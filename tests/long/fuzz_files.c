@@ -466,7 +466,7 @@ static const struct {
     {"artefact",
      "a.o",
      inspect,
-     {"tests/data/fuzz/artefact.o", "text:SNWGHT01\1\1\1\1aaaabbbbccccddddeeeeffffgggg"}},
+     {"tests/data/fuzz/artefact.elf", "text:SNWGHT01\1\1\1\1aaaabbbbccccddddeeeeffffgggg"}},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

@@ -92,7 +92,7 @@ source 7
 def write_artefact():
     code = "int m_v0_a(int x) { return x * 3; }\nint m_open(int x) { return m_v0_a(x) + 1; }\n"
     quoted = MANIFEST.replace("\n", "\\n")
-    to = HERE / "artefact.o"
+    to = HERE / "artefact.elf"
     subprocess.run(["gcc", "-Os", "-c", "-ffunction-sections", "-fno-asynchronous-unwind-tables", "-fno-ident", "-xc", "-",
                     "-o", to], input=f'const char m_manifest[] = "{quoted}";\n{code}', text=True, check=True)
     subprocess.run(["strip", "--strip-unneeded", to], check=True)
