@@ -27,12 +27,12 @@ static inline sn_node *plus(sn_node *a, double k) {
 /* update_states.c: the state "optimizer.WHAT.NAME"; assigns a state's next value, which it returns. */
 sn_node *update_state(const sn_update *u, const char *what);
 sn_node *update_next(sn_node *state, sn_node *value);
+/* A state that is a vector of n^2 elements; n: the size of an axis of the parameter. */
+sn_node *update_square_state(const sn_update *u, const char *what, int axis);
 /* The next value state + part (x - state). */
 sn_node *update_towards(sn_node *state, sn_node *x, sn_node *part);
 /* p (1 - rate decay) */
 sn_node *update_decayed(const sn_update *u);
-/* The same state for a matrix: n^2 elements in a vector, n the size of an axis. */
-sn_node *update_square_state(const sn_update *u, const char *what, int axis);
 
 /* The next values of the states m, the mean of g, and v, of g^2, by beta1 and beta2. */
 sn_node *update_mean(const sn_update *u, sn_node *g),

@@ -153,7 +153,8 @@ sn_node *update_normuon(const sn_update *u) {
 
 /* ---- Shampoo and SOAP: the mean of G G^T on the left, of G^T G on the right ---- */
 
-static const double tiny = 1e-30; /* of a divisor where all is 0 */
+/* The least divisor. Squares of numbers below 3e-23 are 0 in f32, and so is their norm. */
+static const double tiny = 1e-18;
 
 /* A side that is at least twice as long as the other is not preconditioned. */
 static bool takes_side(const int64_t size[2], int axis) {

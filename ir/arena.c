@@ -110,8 +110,10 @@ void *sn_arena_resize(sn_module *m, void *old, size_t used, size_t capacity, siz
 
 void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap) {
     if (n < *cap) return list;
-    *cap = *cap ? 2 * *cap : 16;
-    return sn_arena_resize(m, list, (size_t)n, (size_t)*cap, item);
+    int more = *cap ? 2 * *cap : 16;
+    list = sn_arena_resize(m, list, (size_t)n, (size_t)more, item);
+    *cap = more; /* only now: out of memory leaves by longjmp, and the list stays as it was */
+    return list;
 }
 
 /* ---- hash tables: same() compares a stored item with the lookup key ---- */

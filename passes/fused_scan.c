@@ -64,16 +64,19 @@ static bool is_wider(const sn_lanes *l, sn_dim size, sn_dim than) {
     return known && before ? a > b : before && b < SN_LANES_WIDEST;
 }
 
-/* The class that outputs are summed over, all of them the same one (with_sums in fused_scan_grad.c). It must lie along
- * vectors. -1: no output is summed. */
+/* The class that outputs are summed over, which must lie along vectors; -1: no output is summed. */
+enum { MIXED = -2 };
 static int summed_class(sn_lanes *l) {
     const sn_scan *s = &l->s;
+    int found = -1;
     for (int i = s->n_carry; s->sums && i < s->body->n_out; i++) {
         int axis = (int)s->sums[i - s->n_carry];
-        if (axis >= 0)
-            return sn_axes_class(&l->axes, sn_axes_number(l->body, s->body->out[i], axis));
+        if (axis < 0) continue;
+        int class = sn_axes_class(&l->axes, sn_axes_number(l->body, s->body->out[i], axis));
+        if (found >= 0 && class != found) return MIXED;
+        found = class;
     }
-    return -1;
+    return found;
 }
 
 /* The first node that reduces the class; NULL: none does. */
@@ -144,6 +147,9 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
     int n_mixed, summed = summed_class(l), n_rest = 0;
     const char *why = find_mixed(l, c, mixed, &n_mixed, at);
     if (why) return why;
+    if (summed == MIXED)
+        return "it sums over several axes. Instead: sum over one, and over the others after the "
+               "loop";
     int lane = n_mixed == 2 ? -1 : find_lane(l, c, mixed, false, summed), inner = -1;
     for (int i = 0; i < c->n; i++)
         if (mixed[i] && n_mixed == 1 && (lane >= 0 || has_at_most(l, c->size[i], SN_LANES_ALONE)))

@@ -422,7 +422,7 @@ static void derive_facts(sn_target *t) {
     t->has_f16c = arm || s & BIT(F16C);
     t->has_fp16 = s & (BIT(AVX512FP16) | BIT(FULLFP16));
     t->has_bf16 = s & (BIT(AVX512BF16) | BIT(BF16));
-    t->slow_bf16 = s & BIT(AMX_BF16); /* Intel's: half the rate of f32 */
+    t->slow_bf16 = s & BIT(AMX_BF16); /* vdpbf16ps has half the rate of f32 there */
     t->has_vnni = t->has_avx512 ? s & BIT(AVX512VNNI) : s & (BIT(AVXVNNI) | BIT(I8MM));
     t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
     /* engines run wasm32 on both kinds of CPUs: 16 registers suit either */

@@ -4,7 +4,7 @@
  *
  *     c = fma(a0, b0, fma(a1, b1, c))        in f32; subnormal factors, sums and results are 0
  *
- *   native   AVX512-BF16 of AMD: vdpbf16ps computes exactly this.
+ *   native   AVX512-BF16 without AMX: vdpbf16ps computes exactly this.
  *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. On
  *            CPUs with AMX, whose vdpbf16ps is slow, too. */
 #include "codegen/tile/tile.h"

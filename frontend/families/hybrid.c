@@ -144,8 +144,10 @@ static void finish_kimi_linear(sn_config *c, const sn_model_options *o, causal_l
     g->recurrent.eps = g->eps;
     e->sigmoid = sn_config_choice_or(c, "moe_router_activation_func", scores, 1) != 0;
     e->normed &= e->per_token > 1;
-    if (!sn_config_bool_or(c, "use_grouped_topk", true) || e->groups <= e->groups_chosen)
+    if (!sn_config_bool_or(c, "use_grouped_topk", true) || e->groups == e->groups_chosen)
         e->groups = 0;
+    if (g->kv_heads && g->kv_heads != g->heads)
+        sn_config_problem(c, "\"num_key_value_heads\" must be \"num_attention_heads\"");
     expert_read_shared(c, e, "num_shared_experts");
     if (!sn_config_bool_or(c, "mla_use_nope", false))
         sn_config_problem(c, "\"mla_use_nope\" must be true");

@@ -62,17 +62,19 @@ static bool avoids(const sn_plan *p, const sn_view *v, int n, const sn_view *x) 
     return true;
 }
 
-/* Whether operand x of step `at` is a whole temporary that only plain steps up to this one use, and these do not write
- * where the result goes. They cannot read there: step `at` is the first that gives these elements a value, but for a
- * fill of the whole buffer. */
+/* Whether operand x of step `at` is a whole temporary that only plain steps up to this one use, and these leave the
+ * result's place alone. */
 static bool can_move(const search *f, int at, const sn_view *x, const sn_view *to) {
     const sn_buffer *b = &f->p->buffer[x->buffer];
     const life *l = &f->life[x->buffer];
     if (b->kind != SN_BUF_TEMP || !l->plain || l->last > at ||
         sn_dim_product(f->p->m, x->rank, x->shape) != b->count)
         return false;
-    for (int k = l->first; k < at; k++)
-        if (!avoids(f->p, f->p->step[k].out, f->p->step[k].n_out, to)) return false;
+    for (int k = l->first; k <= at; k++) {
+        const sn_step *s = &f->p->step[k];
+        if (!avoids(f->p, s->in, s->n_in, to)) return false;
+        if (k < at && !avoids(f->p, s->out, s->n_out, to)) return false;
+    }
     return true;
 }
 

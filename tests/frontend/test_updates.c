@@ -274,6 +274,7 @@ static int count_of(const plain *s) {
     return s->rows * (s->columns ? s->columns : 1);
 }
 
+/* The input `part` scales the gradients. */
 static sn_module *new_module(void) {
     sn_module *m = sn_module_new("updates");
     sn_tensor param[N], loss = NULL;
@@ -299,6 +300,7 @@ static sn_module *new_module(void) {
     group[1].optimizer.polar = true;
     sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = 7};
     sn_entry_begin(m, "step");
+    loss = sn_sum_all(sn_mul(loss, sn_input(m, "part", SN_F32, 1)));
     sn_output("loss", loss);
     sn_optimize(loss, sn_scalar(m, SN_F32, rate), N, param, &o);
     return m;
@@ -308,34 +310,51 @@ static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
 
+/* A session in which parameter k begins at p_i = cos(2.1 i + k), as `want` does. */
+static sn_session *new_session(sn_module *m, int level, plain *want, sn_program **p) {
+    sn_error err = {0};
+    float first[N][ROOM];
+    int64_t shape[N][2];
+    sn_arg_binding param[N];
+    memcpy(want, start, sizeof start);
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < ROOM; i++) want[k].p[i] = first[k][i] = (float)cos(2.1 * i + k);
+        shape[k][0] = want[k].rows, shape[k][1] = want[k].columns;
+        param[k] =
+            (sn_arg_binding){want[k].name, SN_F32, want[k].columns ? 2 : 1, shape[k], first[k]};
+    }
+    *p = sn_compile(m, &(sn_options){.level = level, .threads = 2, .cache_dir = scratch_dir}, &err);
+    need(*p != NULL, &err);
+    sn_session *s = sn_session_new_arrays(*p, param, N, &err);
+    need(s != NULL, &err);
+    return s;
+}
+
+static void step(sn_session *s, float part) {
+    sn_error err = {0};
+    const sn_arg_binding in = {"part", SN_F32, 1, (int64_t[]){1}, &part};
+    need(sn_run(s, "step", &in, 1, NULL, 0, &err), &err);
+}
+
+static void read_param(sn_session *s, const plain *of, float *now) {
+    sn_error err = {0};
+    need(sn_state_read(s, of->name, now, sizeof *now * (size_t)count_of(of), &err), &err);
+}
+
 static void fifty_steps(void **state) {
     (void)state;
     sn_module *m = new_module();
     for (int level = 0; level <= 4; level += 4) {
-        sn_error err = {0};
         plain want[N];
-        float first[N][ROOM], now[ROOM];
-        int64_t shape[N][2];
-        sn_arg_binding param[N];
-        memcpy(want, start, sizeof want);
-        for (int k = 0; k < N; k++) {
-            for (int i = 0; i < ROOM; i++) want[k].p[i] = first[k][i] = (float)cos(2.1 * i + k);
-            shape[k][0] = want[k].rows, shape[k][1] = want[k].columns;
-            param[k] =
-                (sn_arg_binding){want[k].name, SN_F32, want[k].columns ? 2 : 1, shape[k], first[k]};
-        }
-        sn_program *p = sn_compile(
-            m, &(sn_options){.level = level, .threads = 2, .cache_dir = scratch_dir}, &err);
-        need(p != NULL, &err);
-        sn_session *s = sn_session_new_arrays(p, param, N, &err);
-        need(s != NULL, &err);
+        float now[ROOM];
+        sn_program *p;
+        sn_session *s = new_session(m, level, want, &p);
         for (int t = 1; t <= STEPS; t++) {
-            need(sn_run(s, "step", NULL, 0, NULL, 0, &err), &err);
+            step(s, 1);
             for (int k = 0; k < N; k++) plain_step(&want[k], t);
         }
         for (int k = 0; k < N; k++) {
-            size_t bytes = sizeof *now * (size_t)count_of(&want[k]);
-            need(sn_state_read(s, want[k].name, now, bytes, &err), &err);
+            read_param(s, &want[k], now);
             for (int i = 0; i < count_of(&want[k]); i++)
                 if (!(fabs(now[i] - want[k].p[i]) <= 2e-5))
                     fail_msg("level %d, %s[%d]: %.8g, not %.8g", level, want[k].name, i, now[i],
@@ -347,7 +366,29 @@ static void fifty_steps(void **state) {
     sn_module_free(m);
 }
 
-/* Steps of SOAP's bases end in eigenvectors of a constant matrix with eigenvalues from 1 to 1e-3, and stay
+/* Gradients become 0, as those of an expert that is not chosen: means decay to 0 through all sizes. */
+static void gradients_vanish(void **state) {
+    (void)state;
+    sn_module *m = new_module();
+    plain want[N];
+    float before[N][ROOM], now[ROOM];
+    sn_program *p;
+    sn_session *s = new_session(m, 4, want, &p);
+    for (int t = 0; t < 10; t++) step(s, 1);
+    for (int k = 0; k < N; k++) read_param(s, &want[k], before[k]);
+    for (int t = 0; t < 2500; t++) step(s, 0);
+    for (int k = 0; k < N; k++) {
+        read_param(s, &want[k], now);
+        for (int i = 0; i < count_of(&want[k]); i++)
+            if (!(fabs(now[i] - before[k][i]) < 2500 * rate))
+                fail_msg("%s[%d]: %g after %g", want[k].name, i, now[i], before[k][i]);
+    }
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* The reference's steps of SOAP's bases end in eigenvectors of a constant matrix with eigenvalues from 1 to 1e-3, and stay
  * orthogonal. */
 static void bases_of_soap(void **state) {
     (void)state;
@@ -441,9 +482,8 @@ static void mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fifty_steps),
-        cmocka_unit_test(bases_of_soap),
-        cmocka_unit_test(hidden_matrices),
+        cmocka_unit_test(fifty_steps),   cmocka_unit_test(gradients_vanish),
+        cmocka_unit_test(bases_of_soap), cmocka_unit_test(hidden_matrices),
         cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
