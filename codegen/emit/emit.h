@@ -244,7 +244,7 @@ typedef struct em_loop {
 em_loop em_for(em *e, em_val lo, em_val hi, em_val step);
 void em_carries(em *e, em_loop *l, em_val *v, int n);
 void em_end(em *e, em_loop *l);
-/* What follows does not start before the n vectors are there; no instruction is emitted (AArch64). */
+/* What follows does not start before the n vectors, 2 to 32, are there; no instruction is emitted (AArch64). */
 void em_in_order(em *e, em_val *v, int n);
 
 /* Copies of one computation, written one after another, whose instructions then take turns:
