@@ -425,6 +425,10 @@ static em_val hide_origin(em *e, em_val v) {
 
 void em_in_order(em *e, em_val *v, int n) {
     enum { MAX = 32, FIELD = 8 };
+    if (n < 2 || n > MAX) {
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%d vectors in order, not 2 to %d", n, MAX);
+        return;
+    }
     LLVMTypeRef types[MAX];
     char bind[2 * MAX * FIELD] = "";
     size_t used = 0;
