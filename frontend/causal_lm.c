@@ -342,7 +342,7 @@ static sn_tensor unembed(const void *config, sn_tensor x) {
     sn_scope_params(m, g->prefix);
     x = sn_name(norm(g, x, g->no_final_norm ? NULL : n->norm), "norm"); /* line 10 */
     if (n->embed_out && g->d_embed != g->d) x = linear(x, n->embed_out, g->d_embed, false);
-    if (!g->tied) sn_scope_params(m, "");
+    if (!g->tied) sn_scope_params(m, g->head_prefix);
     sn_scope_push(m, "%s", g->tied ? n->embed : n->head);
     sn_tensor w = sn_param(m, "weight", SN_F32, g->vocab, g->d_embed);
     sn_tensor b = g->head_bias ? sn_param(m, "bias", SN_F32, g->vocab) : NULL;
@@ -356,17 +356,25 @@ static sn_tensor unembed(const void *config, sn_tensor x) {
     return sn_name(logits, "lm_head");
 }
 
-/* Files of a model without its head lack the first part of the prefix. */
-static const char *find_prefix(const causal_names *n, const sn_weights *w) {
-    const char *prefix = n->prefix;
+static bool has_table(const sn_weights *w, const char *prefix, const causal_names *n) {
     char name[128];
-    while (w) {
-        snprintf(name, sizeof name, "%s%s.weight", prefix, n->embed);
-        if (sn_weights_find(w, name)) return prefix;
-        if (!*prefix) return n->prefix;
-        prefix = strchr(prefix, '.') + 1;
-    }
-    return prefix;
+    snprintf(name, sizeof name, "%s%s.weight", prefix, n->embed);
+    return sn_weights_find(w, name);
+}
+
+/* Where the weights have the model and its head. Files of a model without its head lack the first part of the
+ * prefix, those of pictures and texts have longer ones. */
+static void find_prefix(causal_lm *g, const sn_weights *w) {
+    static const struct {
+        const char *model, *head;
+    } parts[] = {{"language_model.model.", "language_model."}, {"model.language_model.", ""}};
+    g->prefix = g->names.prefix, g->head_prefix = "";
+    const char *p = g->prefix;
+    while (w && *p && !has_table(w, p, &g->names)) p = strchr(p, '.') + 1;
+    if (*p || (w && has_table(w, p, &g->names))) g->prefix = p;
+    for (size_t i = 0; w && i < sizeof parts / sizeof *parts; i++)
+        if (has_table(w, parts[i].model, &g->names))
+            g->prefix = parts[i].model, g->head_prefix = parts[i].head;
 }
 
 void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
@@ -382,7 +390,7 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
     g.rope.scale = 1;
     if (g.positions == ROTARY) rope_scaling_read(c, &shape, &g.base, &context, &g.rope);
     if (g.rope.local_base > 0) g.local_base = g.rope.local_base;
-    g.prefix = find_prefix(&g.names, o->weights);
+    find_prefix(&g, o->weights);
     out->vocab = g.vocab, out->context = o->context ? g.context : context;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
     out->tied = g.tied, out->recurrent = g.recurrent.mix != NULL;

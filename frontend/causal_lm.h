@@ -51,7 +51,7 @@ typedef enum causal_layer { FULL_ATTENTION, SLIDING_ATTENTION, RECURRENT } causa
 /* Zero is the usual value of everything. */
 typedef struct causal_lm {
     causal_names names; /* the family's, which `finish` may change */
-    const char *prefix;
+    const char *prefix, *head_prefix;
     int64_t vocab, context, layers, heads, kv_heads, d, d_head, d_mlp;
     int64_t d_embed; /* 0: d */
 

@@ -122,6 +122,7 @@ typedef struct sn_model {
     sn_compares compares;    /* images with texts */
     bool recurrent; /* its caches hold sums over all tokens so far, which a new sequence resets */
     bool tied;      /* the config sets "tie_word_embeddings" */
+    bool text_only; /* the text part of a model of pictures and texts: other tensors are skipped */
 } sn_model;
 
 /* Builds the architecture named by the config's "model_type". Options may be NULL. On error returns
@@ -207,6 +208,7 @@ typedef struct sn_model_family {
     const char *checked; /* what its results were compared with */
     bool encodes;        /* an encoder of texts, with the entries above */
     bool pairs;          /* an encoder-decoder of texts */
+    bool text_only;      /* the text model of one of pictures and texts, see sn_model */
 } sn_model_family;
 const sn_model_family *sn_model_family_at(int i);
 

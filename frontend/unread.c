@@ -101,7 +101,11 @@ void front_check_keys(sn_config *c, int64_t context) {
 /* Config keys that do not change what a model computes (how it was trained, names of classes and
  * tokens, defaults of generation), that Sinter's programs read later, or that are checked above. */
 static const char neutral[] =
-    " _attn_implementation _num_labels _attn_implementation_autoset _commit_hash _name_or_path "
+    " boi_token_index eoi_token_index image_grid_pinpoints image_seq_length image_token_index "
+    "mm_tokens_per_image multimodal_projector_bias projector_hidden_act spatial_merge_size "
+    "text_config use_image_newline_parameter vision_config vision_feature_layer "
+    "vision_feature_select_strategy "
+    "_attn_implementation _num_labels _attn_implementation_autoset _commit_hash _name_or_path "
     "add_bos_token apply_spec_augment architectures classifier_proj_size forced_decoder_ids "
     "median_filter_width encoder_stride drop_path_rate layerscale_value "
     "logit_scale_init_value out_features out_indices projection_dim stage_names "
@@ -200,6 +204,8 @@ static const struct {
 
 /* Parts of names of heads that other entries or programs use, and of what only training reads; in all
  * models or in those of a type. */
+static const char TEXT_ONLY[] =
+    "text_only"; /* the type of all models that are the text part of others */
 static const struct {
     const char *part, *type;
 } heads[] = {
@@ -215,6 +221,11 @@ static const struct {
     {"embeddings.mask_token", NULL},
     {"pooler.", NULL},
     {"classifier.", NULL},
+    {"vision_tower.", TEXT_ONLY}, /* of pictures */
+    {"visual.", TEXT_ONLY},
+    {"multi_modal_projector.", TEXT_ONLY},
+    {"image_newline", TEXT_ONLY},
+    {"mtp.", TEXT_ONLY},
     {"mtp.", "qwen3_next"},
     {"mtp.", "qwen3_5_text"},
     {"mtp.", "qwen3_5_moe_text"},
@@ -247,7 +258,8 @@ static bool is_harmless(const sn_model *model, const sn_weight *w) {
         if (sn_ends_with(w->name, buffers[i].end) && has_shape(w, buffers[i].shape)) return true;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (strstr(w->name, heads[i].part) &&
-            (!heads[i].type || !strcmp(heads[i].type, model->type)))
+            (!heads[i].type ||
+             (heads[i].type == TEXT_ONLY ? model->text_only : !strcmp(heads[i].type, model->type))))
             return true;
     return false;
 }

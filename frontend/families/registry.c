@@ -17,6 +17,7 @@ static const struct {
     const causal_family *family;
     const encoder_family *encoder;
     const seq2seq_family *pair;
+    const char *text; /* what "text_config" may leave out */
 } registry[] = {
 #define LANGUAGE "language model"
 #define IMAGES "classifier, embedding of images"
@@ -24,17 +25,24 @@ static const struct {
 #define PAIRS "similarity of images and texts, embedding"
 #define CHECKED "logits, greedy tokens: NumPy"
 #define BUILT(type, what, heads, checked, fn)                                                      \
-    { {type, what, heads, checked, false, false}, .build = fn }
+    { {type, what, heads, checked, false, false, false}, .build = fn }
 #define FAMILY(type, what)                                                                         \
-    { {#type, what, LANGUAGE, CHECKED, false, false}, .family = &type##_family }
+    { {#type, what, LANGUAGE, CHECKED, false, false, false}, .family = &type##_family }
 #define ENCODER(type, what, checked, family)                                                       \
     {                                                                                              \
-        {type,    what, "masked language model, classifiers, answers, embedding",                  \
-         checked, true, false},                                                                    \
+        {type,  what, "masked language model, classifiers, answers, embedding", checked, true,     \
+         false, false},                                                                            \
             .encoder = &family                                                                     \
     }
 #define SEQ2SEQ(type, what, heads, checked, family)                                                \
-    { {type, what, heads, checked, false, true}, .pair = &family }
+    { {type, what, heads, checked, false, true, false}, .pair = &family }
+#define LLAMA_USUAL                                                                                \
+    "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 4096, "                   \
+    "\"intermediate_size\": 11008, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "       \
+    "\"max_position_embeddings\": 2048}"
+/* Models of pictures and texts: the config's text_config is the model; tensors of pictures are skipped. */
+#define TEXT_PART(type, what, usual)                                                               \
+    { {type, what, LANGUAGE, CHECKED, false, false, true}, .text = usual }
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
     FAMILY(bamba, "Bamba"),
@@ -58,7 +66,12 @@ static const struct {
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
     FAMILY(gemma2, "Gemma 2"),
-    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false, false}, .family = &gemma3_family},
+    TEXT_PART(
+        "gemma3", "Gemma 3",
+        "{\"model_type\": \"gemma3_text\", \"vocab_size\": 262208, \"num_attention_heads\": 8, "
+        "\"num_key_value_heads\": 4, \"head_dim\": 256, \"max_position_embeddings\": 131072}"),
+    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false, false, false},
+     .family = &gemma3_family},
     BUILT("gopher", "Gopher", LANGUAGE, "losses, gradients: PyTorch", sn_gopher_build),
     BUILT("gpt2", "GPT-2", LANGUAGE, "losses, gradients: PyTorch; a trained model's tokens",
           sn_gpt2_build),
@@ -72,14 +85,17 @@ static const struct {
     FAMILY(jamba, "Jamba"),
     FAMILY(kimi_linear, "Kimi-Linear"),
     {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false,
-      false},
+      false, false},
      .family = &llama_family},
+    TEXT_PART("llava", "LLaVA 1.5", LLAMA_USUAL),
+    TEXT_PART("llava_next", "LLaVA 1.6", LLAMA_USUAL),
     SEQ2SEQ("m2m_100", "M2M-100, NLLB", "translation", CHECKED, m2m_100_family),
     FAMILY(mamba, "Mamba"),
     FAMILY(mamba2, "Mamba-2, Codestral Mamba"),
     SEQ2SEQ("marian", "Marian, OPUS-MT", "translation", CHECKED, marian_family),
     SEQ2SEQ("mbart", "mBART, mBART-50", "translation", CHECKED, mbart_family),
     FAMILY(mistral, "Mistral, Ministral"),
+    TEXT_PART("mistral3", "Mistral Small 3.1", "{\"model_type\": \"mistral\"}"),
     FAMILY(mixtral, "Mixtral"),
     ENCODER("modernbert", "ModernBERT", ENCODER_CHECKED, modernbert_family),
     ENCODER("mpnet", "MPNet", ENCODER_CHECKED, mpnet_family),
@@ -95,10 +111,15 @@ static const struct {
     FAMILY(qwen2, "Qwen 2, 2.5"),
     FAMILY(qwen2_moe, "Qwen 1.5 MoE, Qwen 2 MoE"),
     FAMILY(qwen3, "Qwen 3"),
+    TEXT_PART("qwen3_5", "Qwen 3.5", "{\"model_type\": \"qwen3_5_text\"}"),
+    TEXT_PART("qwen3_5_moe", "Qwen 3.5 MoE", "{\"model_type\": \"qwen3_5_moe_text\"}"),
     FAMILY(qwen3_5_moe_text, "Qwen 3.5 MoE, text"),
     FAMILY(qwen3_5_text, "Qwen 3.5, text"),
     FAMILY(qwen3_moe, "Qwen 3 MoE"),
     FAMILY(qwen3_next, "Qwen3-Next"),
+    TEXT_PART("qwen3_vl", "Qwen 3 VL", "{\"model_type\": \"qwen3_vl_text\"}"),
+    {{"qwen3_vl_text", "Qwen 3 VL, text", LANGUAGE, CHECKED, false, false, false},
+     .family = &qwen3_family},
     ENCODER("roberta", "RoBERTa", ENCODER_CHECKED, roberta_family),
     BUILT("siglip", "SigLIP", PAIRS, "logits, embeddings: NumPy", sn_siglip_build),
     FAMILY(stablelm, "StableLM"),
@@ -111,7 +132,7 @@ static const struct {
     BUILT("vit", "vision transformer", IMAGES, IMAGES_CHECKED "; a trained model's classes",
           sn_vit_build),
     {{"whisper", "Whisper, Distil-Whisper", "speech to text",
-      "logits, greedy tokens, spectrograms: NumPy", false, false},
+      "logits, greedy tokens, spectrograms: NumPy", false, false, false},
      .pair = &whisper_family},
     ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
 };
@@ -173,6 +194,44 @@ static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
     return sn_config_check(c, err);
 }
 
+/* The config's section of the text model, complete; NULL after recording why there is none. */
+static sn_config *text_part(sn_config *c, const char *usual) {
+    static const char key[] = "text_config", tied[] = "tie_word_embeddings";
+    sn_error err = {0};
+    if (!sn_config_has(c, key)) sn_config_problem(c, "\"%s\" is missing", key);
+    sn_config *t = sn_config_section(c, key),
+              *all = sn_config_parse(key, usual, strlen(usual), &err);
+    if (t && all) {
+        sn_config_merge(all, t);
+        if (!sn_config_has(t, tied) && sn_config_has(c, tied))
+            sn_config_set_bool(all, tied, sn_config_bool(c, tied));
+        sn_config_merge(t, all);
+    }
+    sn_config_free(all);
+    return t;
+}
+
+static bool build_text(sn_config *c, int row, const sn_model_options *o, sn_model *out,
+                       sn_error *err) {
+    sn_config *t = text_part(c, registry[row].text);
+    if (!t) return sn_config_check(c, err) && sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    int i = find_type(t);
+    if (i >= 0 && !registry[i].family)
+        sn_config_problem(t, "\"model_type\" is not one of a decoder of text");
+    bool ok = sn_config_check(c, err) && sn_config_check(t, err) && sn_model_build(t, o, out, err);
+    const char *unread = ok ? sn_model_unknown_key(t, 0) : NULL;
+    if (unread) sn_config_problem(c, "text_config: \"%s\" is not read: is it misspelt?", unread);
+    if (ok) {
+        front_check_keys(c, out->context);
+        out->type = registry[row].shown.type;
+        out->text_only = true;
+        ok = sn_config_check(c, err);
+        if (!ok) sn_module_free(out->module), out->module = NULL;
+    }
+    sn_config_free(t);
+    return ok;
+}
+
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
     if (!sn_given(c, "sn_model_build", "the config", err) ||
         !sn_given(out, "sn_model_build", "the model", err))
@@ -180,6 +239,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     int i = find_type(c);
     *out = (sn_model){0};
     if (!sn_config_check(c, err)) return false;
+    if (registry[i].text) return build_text(c, i, o, out, err);
     sn_training usual = sn_training_default();
     sn_model_options chosen;
     if (!choose_options(o, &usual, &chosen, err) || !check_layers(c, chosen.weights, err))

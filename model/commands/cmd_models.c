@@ -31,16 +31,16 @@ static const arg_command command = {
 static const char page[] =
     "# Models\n\n"
     "This page is what `sinter models` prints. A model folder has one of these architectures; its "
-    "`config.json` names\n"
-    "it in `model_type`. Config keys and names of tensors are Hugging Face's, except in `edt`, "
-    "`gopher`, `gato`\n"
-    "and the TSE models; a `vit` may also have those of examples/models/mnist-vit.\n"
-    "Any other architecture can be written in C ([tutorial](tutorial.md)).\n\n"
-    "*NumPy* and *PyTorch* stand for small programs in `tests/data` that compute a tiny model with "
-    "random weights from\n"
-    "the published formulas. Logits agree within 1e-4 of the largest, at fusion levels 0 and 4, "
-    "with and without\n"
-    "caches.\n\n"
+    "`config.json` names it\n"
+    "in `model_type`. Config keys and names of tensors are Hugging Face's, except in `edt`, "
+    "`gopher`, `gato` and the TSE\n"
+    "models; a `vit` may also have those of examples/models/mnist-vit. Any other architecture can "
+    "be written in C\n"
+    "([tutorial](tutorial.md)). *NumPy* and *PyTorch* stand for small programs in `tests/data` "
+    "that compute a tiny\n"
+    "model with random weights from the published formulas. Logits agree within 1e-4 of the "
+    "largest, at fusion levels 0\n"
+    "and 4, with and without caches.\n\n"
     "| `model_type` | models | use | compared with |\n|---|---|---|---|\n";
 
 static int print_json(void) {
@@ -72,8 +72,16 @@ int cmd_models_list(int argc, char **argv) {
     if (sn_screen()->json) return print_json();
     fputs(page, stdout);
     for (int i = 0; (f = sn_model_family_at(i)); i++)
-        printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
-    const char *last = "";
+        if (!f->text_only)
+            printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
+    printf(
+        "\nOf models of pictures and texts the text model (`text_config`) is read, and tensors of "
+        "pictures are skipped:");
+    const char *last = "\n";
+    for (int i = 0; (f = sn_model_family_at(i)); i++)
+        if (f->text_only) printf("%s`%s`", last, f->type), last = ", ";
+    printf(".\n");
+    last = "";
     printf("\nIn GGUF files (`general.architecture`):\n");
     for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++)
         if (strcmp(name, last) != 0) printf("%s`%s`", i == 0 ? "" : i % 8 ? ", " : ",\n", name);

@@ -99,6 +99,10 @@ open_model *cmd_open_model(const char *name, const cmd_model *model, open_option
     open_model *m = model_open(&o, err);
     if (!m) return NULL;
     note_unknown_keys(name, m);
+    if (m->model.text_only)
+        sn_screen_note(
+            name, "of this %s model only the text model is read: tensors of pictures are skipped",
+            m->model.type);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
     if (note) sn_screen_note(name, "%s", note);
     if (*m->storage_note) sn_screen_note(name, "%s", m->storage_note);

@@ -269,6 +269,15 @@ def pure(p, c, tokens):
                                                  p("lm_head.weight", c["vocab_size"], d)).T
 
 
+def text_part(model, layers, head, skipped):
+    """The text model within one of pictures and texts, which has its parameters under other names."""
+    def run(p, c, tokens):
+        p(skipped, 4, 4)
+        return model(lambda name, *shape: p((layers if name.startswith("model.") else head) + name.split("model.", 1)[-1], *shape),
+                     {"tie_word_embeddings": c.get("tie_word_embeddings", False), **c["text_config"]}, tokens)
+    return run
+
+
 MAMBA2 = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 4, "mamba_expand": 2,
           "mamba_d_head": "auto", "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_proj_bias": False}
 PURE = {"vocab_size": 23, "hidden_size": 16, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-5, "conv_kernel": 4,
@@ -289,6 +298,12 @@ CASES = {
     "qwen3_5": (qwen3_next, {**QWEN35, "model_type": "qwen3_5_text", "intermediate_size": 20, "tie_word_embeddings": True}),
     "qwen3_5_moe": (qwen3_next, {**QWEN35, "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2,
                                  "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24}),
+    "qwen3_5_pictures": (text_part(qwen3_next, "model.language_model.", "", "model.visual.patch_embed.proj.weight"), {
+        "model_type": "qwen3_5", "vocab_size": m.SIZES["vocab_size"], "image_token_id": 7, "tie_word_embeddings": True, "vision_config": {"depth": 1},
+        "text_config": {**QWEN35, "model_type": "qwen3_5_text", "intermediate_size": 20}}),
+    "llava": (text_part(m.llama, "language_model.model.", "language_model.", "multi_modal_projector.linear_1.weight"), {
+        "model_type": "llava", "vocab_size": m.SIZES["vocab_size"], "image_token_index": 7, "vision_config": {"hidden_size": 4},
+        "text_config": {**m.LLAMA, "num_attention_heads": 4}}),
     "kimi_linear": (kimi_linear, {
         **{k: v for k, v in e.SIZES.items() if k != "max_position_embeddings"}, "model_type": "kimi_linear", "num_hidden_layers": 3,
         "num_key_value_heads": 4, "head_dim": 8, "model_max_length": 32, "q_lora_rank": None, "kv_lora_rank": 8,
