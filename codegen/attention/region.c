@@ -34,8 +34,7 @@ static const att_separable *index_in_a_row(const att_captured *t, const sn_atten
 
 /* A read of a captured tensor. Scalar indices are added to the base; vectors become a gather, or one
  * load where their lanes are consecutive. Indices are clamped to the axis. */
-static em_val read_captured(void *ctx, const sn_node *n, const em_val *index) {
-    const att_captured *t = ctx;
+static em_val read_captured(const att_captured *t, const sn_node *n, const em_val *index) {
     em *e = t->e;
     int which;
     const sn_attention_captured *c = att_captured_tensor(t, n, &which);
@@ -70,6 +69,16 @@ static em_val read_captured(void *ctx, const sn_node *n, const em_val *index) {
     return sn_emit_loaded(e, c->dtype, v);
 }
 
+static em_val emit_leaf(const sn_region_code *c, int i, int copy) {
+    const sn_node *n = c->order.node[i];
+    if (n->op == SN_OP_dim_value)
+        return sn_emit_integer(c->e, (sn_dtype)n->dtype, att_dim_value(c->ctx, n));
+    if (n->op != SN_OP_gather_nd) return NULL;
+    em_val index[SN_MAX_RANK];
+    for (int j = 1; j < n->n_in; j++) index[j - 1] = sn_region_at(c, c->operand[i][j], copy);
+    return read_captured(c->ctx, n, index);
+}
+
 static const sn_region *region_of(const att_plan *p, bool score) {
     if (!score) return p->a->mask;
     return p->derivative ? p->derivative : p->a->score;
@@ -87,7 +96,7 @@ static bool begin_code(att_region *u, em *e, const att_plan *p, const sn_region 
     u->first = first;
     u->separables.n = 0;
     u->captured = (att_captured){.e = e, .a = p->a, .first = first + 4};
-    u->code = (sn_region_code){.at = read_captured, .dim = att_dim_value, .ctx = &u->captured};
+    u->code = (sn_region_code){.leaf = emit_leaf, .ctx = &u->captured};
     if (!sn_region_begin(&u->code, e, r)) return false;
     for (int i = 0; i < 4 && first + i < r->n_arg; i++)
         sn_region_arg(&u->code, first + i, NULL, fixed[i]);

@@ -255,7 +255,7 @@ static uint32_t *slot_of(const sn_region_code *c, const sn_node *n) {
     return &c->slot[n->id - c->base];
 }
 
-static int position(const sn_region_code *c, const sn_node *n) {
+int sn_region_place(const sn_region_code *c, const sn_node *n) {
     return (int)*slot_of(c, n) - 1;
 }
 
@@ -273,9 +273,15 @@ bool sn_region_begin(sn_region_code *c, em *e, const sn_region *r) {
     size_t n = (size_t)c->order.n;
     c->base = lo;
     c->slot = sn_arena_alloc(m, (size_t)(hi - lo + 1) * sizeof *c->slot);
-    c->value = sn_arena_alloc(m, n * sizeof *c->value);
-    c->deps = sn_arena_alloc(m, n * sizeof *c->deps);
     for (int i = 0; i < c->order.n; i++) *slot_of(c, c->order.node[i]) = (uint32_t)i + 1;
+    c->operand = sn_arena_alloc(m, n * sizeof *c->operand);
+    for (int i = 0; i < c->order.n; i++) {
+        const sn_node *k = c->order.node[i];
+        c->operand[i] = sn_arena_alloc(m, (size_t)k->n_in * sizeof **c->operand);
+        for (int j = 0; j < k->n_in; j++) c->operand[i][j] = sn_region_place(c, k->in[j]);
+    }
+    c->value = sn_arena_alloc(m, n * sizeof *c->value * (size_t)(c->copies ? c->copies : 1));
+    c->deps = sn_arena_alloc(m, n * sizeof *c->deps);
     return e->err.code == SN_OK;
 }
 
@@ -284,7 +290,7 @@ static void spread_deps(sn_region_code *c) {
     for (int i = 0; i < c->order.n; i++) {
         const sn_node *n = c->order.node[i];
         if (c->fixed && c->fixed[i]) continue;
-        for (int j = 0; j < n->n_in; j++) c->deps[i] |= c->deps[position(c, n->in[j])];
+        for (int j = 0; j < n->n_in; j++) c->deps[i] |= c->deps[sn_region_place(c, n->in[j])];
     }
 }
 
@@ -298,70 +304,102 @@ void sn_region_arg(sn_region_code *c, int i, em_val v, uint32_t deps) {
     spread_deps(c);
 }
 
-static em_val emit_node(sn_region_code *c, const sn_node *n, const em_val *x) {
-    sn_dtype t = (sn_dtype)n->dtype;
-    if (n->op == SN_OP_broadcast) return x[0];
-    if (n->op == SN_OP_const) return sn_emit_const(c->e, t, sn_attr_flt(n, SN_A_value, 0));
-    if (n->op == SN_OP_dim_value && c->dim) return sn_emit_integer(c->e, t, c->dim(c->ctx, n));
-    if (n->op == SN_OP_gather_nd && c->at) return c->at(c->ctx, n, x + 1);
-    return sn_emit_elem(c->e, n, x);
+static em_val emit_node(const sn_region_code *c, int i, int copy) {
+    const sn_node *n = c->order.node[i];
+    em_val x[SN_MAX_RANK + 1] = {NULL}, v = c->leaf ? c->leaf(c, i, copy) : NULL;
+    if (v) return v;
+    if (n->op == SN_OP_const)
+        return sn_emit_const(c->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    bool computes = n->op == SN_OP_broadcast || sn_is_elementwise(n);
+    for (int j = 0; j < n->n_in && computes; j++) x[j] = sn_region_at(c, c->operand[i][j], copy);
+    return n->op == SN_OP_broadcast ? x[0] : sn_emit_elem(c->e, n, x);
+}
+
+em_val sn_region_at(const sn_region_code *c, int i, int copy) {
+    if (c->once && c->once[i]) copy = 0;
+    em_val *v = &c->value[copy * c->order.n + i];
+    if (!*v) *v = emit_node(c, i, copy);
+    return *v;
 }
 
 void sn_region_emit(sn_region_code *c, uint32_t allowed) {
     for (int i = 0; i < c->order.n; i++) {
-        const sn_node *n = c->order.node[i];
-        if (c->value[i] || (c->deps[i] & ~allowed) || n->op == SN_OP_arg) continue;
-        if (c->needed && !c->needed[i]) continue;
-        em_val x[SN_MAX_RANK + 1];
-        int n_in = n->n_in <= SN_MAX_RANK + 1 ? n->n_in : 0;
-        for (int j = 0; j < n_in; j++) x[j] = c->value[position(c, n->in[j])];
-        c->value[i] = emit_node(c, n, x);
+        if ((c->deps[i] & ~allowed) || c->order.node[i]->op == SN_OP_arg) continue;
+        if (!c->needed || c->needed[i]) sn_region_at(c, i, 0);
     }
 }
 
 void sn_region_forget(sn_region_code *c, uint32_t bits) {
-    for (int i = 0; i < c->order.n; i++)
-        if (c->deps[i] & bits) c->value[i] = NULL;
+    for (int k = 0; k < (c->copies ? c->copies : 1); k++)
+        for (int i = 0; i < c->order.n; i++)
+            if (bits == ~0u || c->deps[i] & bits) c->value[k * c->order.n + i] = NULL;
 }
 
 void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const sn_node *const *leaf,
                     int n_leaf) {
     c->needed = sn_arena_alloc(c->region->out[0]->m, (size_t)c->order.n * sizeof *c->needed);
-    for (int i = 0; i < n_root; i++) c->needed[position(c, root[i])] = true;
+    for (int i = 0; i < n_root; i++) c->needed[sn_region_place(c, root[i])] = true;
     for (int i = c->order.n - 1; i >= 0; i--) { /* users come later in the order */
         const sn_node *n = c->order.node[i];
         for (int j = 0; j < n_leaf; j++)
             if (leaf[j] == n) c->needed[i] = false;
-        for (int j = 0; j < n->n_in && c->needed[i]; j++) c->needed[position(c, n->in[j])] = true;
+        for (int j = 0; j < n->n_in && c->needed[i]; j++)
+            c->needed[sn_region_place(c, n->in[j])] = true;
     }
 }
 
 void sn_region_give(sn_region_code *c, const sn_node *n, em_val v) {
-    c->value[position(c, n)] = v;
+    c->value[sn_region_place(c, n)] = v;
 }
 
 em_val sn_region_node(const sn_region_code *c, const sn_node *n) {
-    return c->value[position(c, n)];
+    return c->value[sn_region_place(c, n)];
 }
 
 void sn_region_fix(sn_region_code *c, const sn_node *n, uint32_t deps) {
     if (!c->fixed) c->fixed = sn_arena_alloc(n->m, (size_t)c->order.n * sizeof *c->fixed);
-    c->fixed[position(c, n)] = true;
-    c->deps[position(c, n)] = deps;
+    c->fixed[sn_region_place(c, n)] = true;
+    c->deps[sn_region_place(c, n)] = deps;
 }
 
 uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n) {
-    return c->deps[position(c, n)];
+    return c->deps[sn_region_place(c, n)];
 }
 
 bool sn_region_needs(const sn_region_code *c, const sn_node *n) {
-    return !c->needed || c->needed[position(c, n)];
+    return !c->needed || c->needed[sn_region_place(c, n)];
 }
 
 em_val sn_region_value(const sn_region_code *c, int out) {
-    return c->value[position(c, c->region->out[out])];
+    return c->value[sn_region_place(c, c->region->out[out])];
 }
 
 uint32_t sn_region_deps(const sn_region_code *c, int out) {
-    return c->deps[position(c, c->region->out[out])];
+    return c->deps[sn_region_place(c, c->region->out[out])];
+}
+
+/* --- reductions ------------------------------------------------------------------------------- */
+
+em_val sn_reduce_neutral(em *e, const sn_node *n) {
+    sn_dtype t = (sn_dtype)n->dtype;
+    em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
+    if (n->op == SN_OP_reduce_sum) return em_zero(elem);
+    if (t == SN_U8) return n->op == SN_OP_reduce_max ? em_zero(elem) : LLVMConstAllOnes(elem);
+    return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
+}
+
+em_val sn_reduce(em *e, const sn_node *n, bool ignores_nan, em_val a, em_val b) {
+    if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
+    bool max = n->op == SN_OP_reduce_max;
+    if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
+    if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
+    if (ignores_nan) return max ? em_max(e, a, b) : em_min(e, a, b);
+    return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
+}
+
+em_val sn_reduce_lanes(em *e, const sn_node *n, bool ignores_nan, em_val v) {
+    for (int k = em_lanes_of(v) / 2; k >= 1; k /= 2)
+        v = sn_reduce(e, n, ignores_nan, k > 1 ? em_part(e, v, 0, k) : em_extract(e, v, 0),
+                      k > 1 ? em_part(e, v, k, k) : em_extract(e, v, 1));
+    return sn_emit_rounded(e, (sn_dtype)n->dtype, v);
 }

@@ -27,8 +27,9 @@ em_val sn_emit_integer(em *e, sn_dtype t, em_val i);
 /* What was loaded by em_load (bool as i8) in register form. */
 em_val sn_emit_loaded(em *e, sn_dtype t, em_val v);
 
-/* A region under emission: which nodes have a value already, and on which arguments each depends.
- * Kernels emit it in stages, so that what does not depend on the inner loop stays outside:
+/* A region under emission: which nodes have a value already, and on which arguments each depends. All
+ * kernels evaluate their regions with it. They emit a region in stages, so that what does not depend on
+ * the inner loop stays outside, or value by value (sn_region_at):
  *
  *     sn_region_emit(&r, Q);            all that depends on bits in Q only
  *     loop: sn_region_emit(&r, ~0u);    the rest; result in sn_region_value(&r, 0)
@@ -37,28 +38,33 @@ typedef struct sn_region_code sn_region_code;
 struct sn_region_code {
     em *e;
     const sn_region *region;
-    sn_order order;
-    em_val *value;  /* [order.n], NULL: not emitted */
+    sn_order order; /* operands first; a kernel that sets it may have a node in it twice */
+    int **operand;  /* [order.n] of each node: the places of its operands in the order */
+    int copies;     /* values of a node that exist side by side, such as elements; 0: one */
+    bool *once;     /* [order.n], NULL: none; nodes whose copies are all the same */
+    em_val *value;  /* [copies][order.n], NULL: not emitted */
     uint32_t *deps; /* [order.n] union of the operands' */
     uint32_t *slot; /* node id - lowest id -> position in order + 1, 0: not there */
     uint32_t base;
     bool *fixed;  /* [order.n], NULL: none; deps do not follow from the operands' */
     bool *needed; /* [order.n], NULL: all; others are never emitted */
-    /* The element that a gather_nd node reads, in register form; index[i] is the i-th index value. The
-     * captured tensor is the node's operand 0 (an arg node). Vectors of indices give a vector. */
-    em_val (*at)(void *ctx, const sn_node *n, const em_val *index);
-    em_val (*dim)(void *ctx, const sn_node *n); /* run-time value of the node's {dim}, i64 */
+    /* What the kernel emits for node i, such as a read of memory, in register form. NULL: it is a
+     * constant, a broadcast or elementwise. The function may be NULL, too. */
+    em_val (*leaf)(const sn_region_code *c, int i, int copy);
     void *ctx;
 };
 
-/* Prepares region `r` (rank-0 arguments are set with sn_region_arg, others belong to `at`). Memory
- * is the module's. `at` and `dim` may be NULL where the region has no such node. */
+/* Prepares region `r` (arguments are set with sn_region_arg or belong to `leaf`). Memory is the
+ * module's. */
 bool sn_region_begin(sn_region_code *c, em *e, const sn_region *r);
+int sn_region_place(const sn_region_code *c, const sn_node *n); /* of n in the order */
+/* The value of node i of the order: emits here what it needs and is not there yet. */
+em_val sn_region_at(const sn_region_code *c, int i, int copy);
 /* The value of scalar argument i, and a set of bits that stand for what it depends on. */
 void sn_region_arg(sn_region_code *c, int i, em_val v, uint32_t deps);
 /* Emits here every node that has no value yet and depends only on bits in `allowed`. */
 void sn_region_emit(sn_region_code *c, uint32_t allowed);
-void sn_region_forget(sn_region_code *c, uint32_t bits);
+void sn_region_forget(sn_region_code *c, uint32_t bits);   /* ~0u: all values */
 em_val sn_region_value(const sn_region_code *c, int out);  /* NULL before it is emitted */
 uint32_t sn_region_deps(const sn_region_code *c, int out); /* of result `out` */
 
@@ -72,5 +78,11 @@ uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n);
 /* Node n is computed elsewhere (a leaf, as above), and stands for `deps`. Before sn_region_arg. */
 void sn_region_fix(sn_region_code *c, const sn_node *n, uint32_t deps);
 bool sn_region_needs(const sn_region_code *c, const sn_node *n); /* whether n is ever emitted */
+
+/* Of a node reduce_sum, reduce_max or reduce_min: its neutral element, a scalar; two partial results
+ * combined, where NaN propagates unless it may be ignored; all lanes to one value, in a fixed order. */
+em_val sn_reduce_neutral(em *e, const sn_node *reduction);
+em_val sn_reduce(em *e, const sn_node *reduction, bool ignores_nan, em_val a, em_val b);
+em_val sn_reduce_lanes(em *e, const sn_node *reduction, bool ignores_nan, em_val v);
 
 #endif

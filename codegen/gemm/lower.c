@@ -20,17 +20,21 @@ static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf)
     return o;
 }
 
-struct region_eval;
-typedef em_val emitter(em *e, const struct region_eval *p, const sn_node *n, int half);
+struct fused_region;
+typedef em_val emitter(em *e, const struct fused_region *x, const sn_node *n, int half);
 
-/* A fused prologue or epilogue. */
+/* A fused prologue or epilogue, and the position at which it is evaluated. */
 typedef struct fused_region {
-    emitter *const *emitters; /* by op */
+    emitter *const *leaves; /* by op */
     const sn_kernel *k;
     const sn_region *region; /* NULL: none */
-    sn_order order;
-    int first;        /* index of the step's operand that is argument 1 of the region */
-    int n_reductions; /* along rows, of a prologue */
+    sn_region_code code;     /* copies: of the columns from at->col, and from at->other_col on */
+    int first;               /* index of the step's operand that is argument 1 of the region */
+    int n_reductions;        /* along rows, of a prologue */
+    const sn_gemm_at *at;
+    const em_val
+        *given; /* argument 0: the accumulators of both copies; in a prologue, elements of A */
+    const em_val *state; /* prologue: the row reductions that are known */
 } fused_region;
 
 /* The context of the callbacks. */
@@ -162,32 +166,23 @@ static em_val swap_lanes(em *e, em_val v, int distance) {
 
 /* ---- evaluation of a region at a position ---- */
 
-typedef struct region_eval {
-    const fused_region *fr;
-    const sn_gemm_at *at;
-    const em_val *given; /* argument 0: the accumulators and those from at->other_col on; in a
-                            prologue, elements of A */
-    const em_val *state; /* prologue: the row reductions that are known */
-    em_val *value[2];    /* of each node; [1]: at at->other_col. NULL: not computed */
-} region_eval;
-
 /* A reduction along a row of a prologue. */
 static bool is_of_row(const sn_node *n) {
     return n->op == SN_OP_reduce_sum || n->op == SN_OP_reduce_max;
 }
 
-static int topo_index(const fused_region *x, const sn_node *n) {
-    int i = 0;
-    while (x->order.node[i] != n) i++;
-    return i;
+/* From here on values are those at position `at`. */
+static void move_to(em *e, fused_region *x, const sn_gemm_at *at, const em_val *given,
+                    const em_val *state) {
+    x->at = at;
+    x->given = given;
+    x->state = state;
+    x->code.e = e;
+    sn_region_forget(&x->code, ~0u);
 }
 
-static region_eval begin_eval(const fused_region *x, const sn_gemm_at *at, const em_val *given,
-                              const em_val *state) {
-    region_eval p = {x, at, given, state, {NULL}};
-    for (int half = 0; half < 2; half++)
-        p.value[half] = sn_arena_alloc(x->k->m, sizeof(em_val) * (size_t)(x->order.n + 1));
-    return p;
+static em_val value_at(const fused_region *x, const sn_node *n, int half) {
+    return sn_region_at(&x->code, sn_region_place(&x->code, n), half);
 }
 
 /* Position of half 0 or 1: of the columns from at->col, or at->other_col, on. */
@@ -197,121 +192,98 @@ static sn_gemm_at half_at(const sn_gemm_at *at, int half) {
     return r;
 }
 
-static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half);
-
-static em_val emit_arg(em *e, const region_eval *p, const sn_node *n, int half) {
-    const fused_region *x = p->fr;
+static em_val emit_arg(em *e, const fused_region *x, const sn_node *n, int half) {
     int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
-    if (arg == 0) return p->given[half];
-    if (buf == x->k->step->n_in) return p->at->row_scale; /* the prologue's second result */
-    sn_gemm_at at = half_at(p->at, half);
+    if (arg == 0) return x->given[half];
+    if (buf == x->k->step->n_in) return x->at->row_scale; /* the prologue's second result */
+    sn_gemm_at at = half_at(x->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
 
-static em_val emit_iota(em *e, const region_eval *p, const sn_node *n, int half) {
-    sn_gemm_at at = half_at(p->at, half);
-    return emit_index(e, p->fr->k, n, &at);
+static em_val emit_iota(em *e, const fused_region *x, const sn_node *n, int half) {
+    sn_gemm_at at = half_at(x->at, half);
+    return emit_index(e, x->k, n, &at);
 }
 
-static em_val emit_leaf(em *e, const region_eval *p, const sn_node *n, int half) {
+static em_val emit_dim(em *e, const fused_region *x, const sn_node *n, int half) {
     (void)half;
-    return sn_kernel_leaf(e, p->fr->k, n);
+    return sn_kernel_leaf(e, x->k, n);
 }
 
-/* A view: broadcast, or a reshape that splits an epilogue's row into panels. */
-static em_val emit_view(em *e, const region_eval *p, const sn_node *n, int half) {
-    return value_at(e, p, n->in[0], half);
+/* A reshape that splits an epilogue's row into panels. */
+static em_val emit_view(em *e, const fused_region *x, const sn_node *n, int half) {
+    (void)e;
+    return value_at(x, n->in[0], half);
 }
 
 /* Selects a half of pairs. */
-static em_val emit_slice(em *e, const region_eval *p, const sn_node *n, int half) {
-    (void)half;
-    return value_at(e, p, n->in[0], sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0);
+static em_val emit_slice(em *e, const fused_region *x, const sn_node *n, int half) {
+    (void)e, (void)half;
+    return value_at(x, n->in[0], sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0);
 }
 
 /* Swaps columns: lanes of a vector, or the vectors from at->col and at->other_col on. */
-static em_val emit_gather(em *e, const region_eval *p, const sn_node *n, int half) {
-    if (p->given[1]) return value_at(e, p, n->in[0], !half);
-    return swap_lanes(e, value_at(e, p, n->in[0], half), (int)sn_swap_distance(n));
+static em_val emit_gather(em *e, const fused_region *x, const sn_node *n, int half) {
+    if (x->given[1]) return value_at(x, n->in[0], !half);
+    return swap_lanes(e, value_at(x, n->in[0], half), (int)sn_swap_distance(n));
 }
 
 /* A prologue knows its row sums. An epilogue's reduction ends with the panel. */
-static em_val emit_reduction(em *e, const region_eval *p, const sn_node *n, int half) {
-    if (!p->state) return value_at(e, p, n->in[0], half);
+static em_val emit_reduction(em *e, const fused_region *x, const sn_node *n, int half) {
+    (void)e;
+    if (!x->state) return value_at(x, n->in[0], half);
     int sum = 0;
-    for (int j = 0; p->fr->order.node[j] != n; j++) sum += is_of_row(p->fr->order.node[j]);
-    return p->state[sum];
+    for (int j = 0; x->code.order.node[j] != n; j++) sum += is_of_row(x->code.order.node[j]);
+    return x->state[sum];
 }
 
-static em_val emit_elem(em *e, const region_eval *p, const sn_node *n, int half) {
-    em_val in[4];
-    for (int j = 0; j < n->n_in && j < 4; j++) in[j] = value_at(e, p, n->in[j], half);
-    return sn_emit_elem(e, n, in);
-}
-
-/* For the ops that have a rule in passes/holds.c. */
-#define EMIT(op, fn) [SN_OP_##op] = fn
-static emitter *const in_prologue[SN_OP_COUNT] = {
-#define ELEM(name, ...) EMIT(name, emit_elem),
-#include "ir/ops.def"
-    EMIT(arg, emit_arg),
-    EMIT(const, emit_leaf),
-    EMIT(broadcast, emit_view),
-    EMIT(reduce_sum, emit_reduction),
-    EMIT(reduce_max, emit_reduction),
-};
+/* Of the ops that have a rule in passes/holds.c, those that are not elementwise. */
+static emitter *const in_prologue[SN_OP_COUNT] = {[SN_OP_arg] = emit_arg,
+                                                  [SN_OP_reduce_sum] = emit_reduction,
+                                                  [SN_OP_reduce_max] = emit_reduction};
 static emitter *const in_epilogue[SN_OP_COUNT] = {
-#define ELEM(name, ...) EMIT(name, emit_elem),
-#include "ir/ops.def"
-    EMIT(arg, emit_arg),
-    EMIT(const, emit_leaf),
-    EMIT(dim_value, emit_leaf),
-    EMIT(iota, emit_iota),
-    EMIT(broadcast, emit_view),
-    EMIT(reshape, emit_view),
-    EMIT(slice, emit_slice),
-    EMIT(gather, emit_gather),
-    EMIT(reduce_sum, emit_reduction),
-    EMIT(reduce_max, emit_reduction),
-    EMIT(reduce_min, emit_reduction),
+    [SN_OP_arg] = emit_arg,
+    [SN_OP_dim_value] = emit_dim,
+    [SN_OP_iota] = emit_iota,
+    [SN_OP_reshape] = emit_view,
+    [SN_OP_slice] = emit_slice,
+    [SN_OP_gather] = emit_gather,
+    [SN_OP_reduce_sum] = emit_reduction,
+    [SN_OP_reduce_max] = emit_reduction,
+    [SN_OP_reduce_min] = emit_reduction,
 };
 
-static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) {
-    em_val *v = &p->value[half][topo_index(p->fr, n)];
-    emitter *emit = p->fr->emitters[n->op];
-    if (!*v && emit) *v = emit(e, p, n, half);
-    if (!*v) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: '%s' is not supported in a fused region",
-                p->fr->k->name, sn_ops[n->op].name);
-        *v = em_f(e, 0);
-    }
-    return *v;
+static em_val emit_leaf(const sn_region_code *c, int i, int half) {
+    const sn_node *n = c->order.node[i];
+    const fused_region *x = c->ctx;
+    return x->leaves[n->op] ? x->leaves[n->op](c->e, x, n, half) : NULL;
+}
+
+static void begin_region(em *e, fused_region *x) {
+    if (!x->region) return;
+    x->code = (sn_region_code){.copies = 2, .leaf = emit_leaf, .ctx = x};
+    sn_region_begin(&x->code, e, x->region);
 }
 
 static em_val spread(em *e, em_val v, const sn_gemm_at *at) {
     return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
 }
 
-static em_val join(em *e, const sn_node *reduction, em_val a, em_val b) {
-    if (reduction->op == SN_OP_reduce_sum) return em_add(e, a, b);
-    return reduction->op == SN_OP_reduce_max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
-}
-
 static em_val add_part(em *e, const fused *f, int o, em_val v, const sn_gemm_at *at) {
     if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
-    return f->part[o] ? join(e, f->epi.region->out[o], f->part[o], v) : v;
+    return f->part[o] ? sn_reduce(e, f->epi.region->out[o], false, f->part[o], v) : v;
 }
 
 static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     fused *f = ctx;
-    const fused_region *x = &f->epi;
-    region_eval p = begin_eval(x, at, acc, NULL);
+    fused_region *x = &f->epi;
+    move_to(e, x, at, acc, NULL);
     sn_gemm_at other = half_at(at, f->both);
     /* load everything before the first store: operands may alias results */
     em_val out[SN_MAX_RESULTS], second[SN_MAX_RESULTS];
     for (int o = 0; o < x->region->n_out; o++) {
-        out[o] = value_at(e, &p, x->region->out[o], 0);
-        if (f->both) second[o] = value_at(e, &p, x->region->out[o], 1);
+        out[o] = value_at(x, x->region->out[o], 0);
+        if (f->both) second[o] = value_at(x, x->region->out[o], 1);
     }
     for (int o = 0; o < x->region->n_out && f->both; o++) store_tile(e, x->k, o, second[o], &other);
     for (int o = 0; o < x->region->n_out; o++)
@@ -322,19 +294,11 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     return f->main < 0 ? acc[0] : spread(e, out[f->main], at);
 }
 
-/* All lanes of v to a scalar by folding halves. */
-static em_val fold(em *e, const sn_node *reduction, em_val v) {
-    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-        v = join(e, reduction, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                 n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
-    return v;
-}
-
 static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
     fused *f = ctx;
     for (int o = 0, n_sum = 0; o < f->epi.k->step->n_out; o++) {
         if (!f->part[o]) continue;
-        sum[n_sum++] = fold(e, f->epi.region->out[o], f->part[o]);
+        sum[n_sum++] = sn_reduce_lanes(e, f->epi.region->out[o], false, f->part[o]);
         f->part[o] = NULL;
     }
 }
@@ -367,28 +331,24 @@ static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_
 
 /* ---- prologue: elementwise on a row of A, with sums over the row as its state ---- */
 
-static em_val row_vector(em *e, const fused_region *pro, const sn_node *n, em_val x,
-                         const sn_gemm_at *at, const em_val *state) {
-    region_eval p = begin_eval(pro, at, &x, state);
-    return spread(e, value_at(e, &p, n, 0), at);
-}
-
-static em_val neutral(em *e, const sn_node *reduction, int lanes) {
-    em_red op = reduction->op == SN_OP_reduce_sum ? EM_SUM : EM_MAX;
-    return em_neutral(e, op, em_vec(e->ft, lanes));
+static em_val row_vector(em *e, fused_region *pro, const sn_node *n, em_val x, const sn_gemm_at *at,
+                         const em_val *state) {
+    move_to(e, pro, at, &x, state);
+    return spread(e, value_at(pro, n, 0), at);
 }
 
 /* What a reduction takes at a position; in lanes outside the row what does not change it. */
-static em_val summand(em *e, const fused_region *pro, const sn_node *sum, const sn_gemm_at *at,
+static em_val summand(em *e, fused_region *pro, const sn_node *sum, const sn_gemm_at *at,
                       const em_val *state) {
     const sn_kernel *k = pro->k;
     em_val x = load_tile(e, k, &k->step->in[0], 0, at);
     em_val v = row_vector(e, pro, sum->in[0], x, at, state);
-    return at->mask ? em_select(e, at->mask, v, neutral(e, sum, at->lanes)) : v;
+    return at->mask ? em_select(e, at->mask, v, em_splat(e, sn_reduce_neutral(e, sum), at->lanes))
+                    : v;
 }
 
 /* The row is in L1 after the first reduction; four accumulators hide the latency. */
-static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_gemm_at at,
+static em_val emit_sum(em *e, fused_region *pro, const sn_node *sum, sn_gemm_at at,
                        const em_val *state) {
     enum { CHAINS = 4 };
     const sn_view *a = &pro->k->step->in[0];
@@ -398,38 +358,39 @@ static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_ge
     at.mask = NULL;
     em_val whole = em_round_down(e, n, block);
     em_loop l = em_for(e, 0, whole, block);
-    for (int c = 0; c < CHAINS; c++) all[c] = neutral(e, sum, e->lanes);
+    for (int c = 0; c < CHAINS; c++) all[c] = em_splat(e, sn_reduce_neutral(e, sum), e->lanes);
     em_carries(e, &l, all, CHAINS);
     for (int c = 0; c < CHAINS; c++) {
         at.col = em_add(e, l.i, c * e->lanes);
-        all[c] = join(e, sum, all[c], summand(e, pro, sum, &at, state));
+        all[c] = sn_reduce(e, sum, false, all[c], summand(e, pro, sum, &at, state));
     }
     em_end(e, &l);
-    for (int c = 1; c < CHAINS; c++) all[0] = join(e, sum, all[0], all[c]);
+    for (int c = 1; c < CHAINS; c++) all[0] = sn_reduce(e, sum, false, all[0], all[c]);
     em_loop rest = em_for(e, whole, n, e->lanes);
     em_carries(e, &rest, all, 1);
     at.col = rest.i;
     at.mask = em_tail_mask(e, em_sub(e, n, rest.i), e->lanes);
-    all[0] = join(e, sum, all[0], summand(e, pro, sum, &at, state));
+    all[0] = sn_reduce(e, sum, false, all[0], summand(e, pro, sum, &at, state));
     em_end(e, &rest);
-    return fold(e, sum, all[0]);
+    return sn_reduce_lanes(e, sum, false, all[0]);
 }
 
 static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
-    const fused_region *pro = &((const fused *)ctx)->pro;
-    for (int i = 0, n = 0; i < pro->order.n; i++)
-        if (is_of_row(pro->order.node[i])) {
-            state[n] = emit_sum(e, pro, pro->order.node[i], *at, state);
+    fused_region *pro = &((fused *)ctx)->pro;
+    const sn_order *o = &pro->code.order;
+    for (int i = 0, n = 0; i < o->n; i++)
+        if (is_of_row(o->node[i])) {
+            state[n] = emit_sum(e, pro, o->node[i], *at, state);
             n++;
         }
     if (pro->region->n_out > 1) { /* of reductions only */
-        region_eval p = begin_eval(pro, at, NULL, state);
-        state[pro->n_reductions] = value_at(e, &p, pro->region->out[1], 0);
+        move_to(e, pro, at, NULL, state);
+        state[pro->n_reductions] = value_at(pro, pro->region->out[1], 0);
     }
 }
 
 static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, const em_val *state) {
-    const fused_region *pro = &((const fused *)ctx)->pro;
+    fused_region *pro = &((fused *)ctx)->pro;
     return row_vector(e, pro, pro->region->out[0], x, at, state);
 }
 
@@ -498,9 +459,12 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     x->both = g->half_width && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
-        x->pro = (fused_region){
-            in_prologue, k, pro, sn_region_topo(k->m, pro), sn_kernel_prologue_operand(s->node), 0};
-        for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_of_row(x->pro.order.node[i]);
+        sn_order o = sn_region_topo(k->m, pro);
+        x->pro = (fused_region){.leaves = in_prologue,
+                                .k = k,
+                                .region = pro,
+                                .first = sn_kernel_prologue_operand(s->node)};
+        for (int i = 0; i < o.n; i++) g->n_state += is_of_row(o.node[i]);
         x->pro.n_reductions = g->n_state;
         g->row_scale = pro->n_out > 1;
         g->n_state += g->row_scale;
@@ -509,9 +473,10 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     }
     if (epi) {
         int first = sn_kernel_region_operand(s->node);
-        x->epi = (fused_region){in_epilogue, k, epi, sn_region_topo(k->m, epi), first, 0};
-        for (int i = 0; i < x->epi.order.n && !g->half_width && !g->swap_distance; i++)
-            g->swap_distance = sn_swap_distance(x->epi.order.node[i]);
+        sn_order o = sn_region_topo(k->m, epi);
+        x->epi = (fused_region){.leaves = in_epilogue, .k = k, .region = epi, .first = first};
+        for (int i = 0; i < o.n && !g->half_width && !g->swap_distance; i++)
+            g->swap_distance = sn_swap_distance(o.node[i]);
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
@@ -526,6 +491,8 @@ static void emit_gemm(em *e, const sn_kernel *k) {
     sn_gemm g;
     fused x;
     make_spec(k, &g, &x);
+    begin_region(e, &x.pro);
+    begin_region(e, &x.epi);
     sn_gemm_emit(e, k->name, &g);
 }
 

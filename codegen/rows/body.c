@@ -7,7 +7,7 @@
 
 /* ---- items ---- */
 
-static int item_of(sn_body *b, const sn_node *n, int shift);
+static int item_of(sn_body *b, sn_node *n, int shift);
 
 static int operand_shift(const sn_node *n, int shift, int i) {
     const sn_node *x = n->in[i];
@@ -56,7 +56,7 @@ static void derive(sn_body *b, sn_item *it) {
     it->cost += sn_cost_of(n, n->op != SN_OP_broadcast);
 }
 
-static int item_of(sn_body *b, const sn_node *n, int shift) {
+static int item_of(sn_body *b, sn_node *n, int shift) {
     for (int i = 0; i < b->n_item; i++)
         if (b->item[i].n == n && b->item[i].shift == shift) return i;
     sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
@@ -157,6 +157,8 @@ static void find_stages(sn_body *b) {
     }
 }
 
+static void begin_code(sn_body *b);
+
 bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     const sn_step *s = k->step;
     const sn_region *r = sn_attr_region(s->node, SN_A_body);
@@ -198,6 +200,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     merge_axes(b);
     for (int o = 0; o < r->n_out; o++) b->out_row[o] = b->out_stride[o][b->row] != 0;
     b->lanes = e ? e->lanes : 0;
+    begin_code(b);
     return true;
 }
 
@@ -241,14 +244,12 @@ void sn_body_pointers(sn_body *b) {
 }
 
 void sn_body_forget_vectors(sn_body *b) {
-    for (int i = 0; i < b->n_item; i++) b->item[i].vec = NULL;
+    memset(b->code.value + b->n_item, 0, (size_t)b->n_item * sizeof *b->code.value);
 }
 
 void sn_body_forget_row(sn_body *b) {
-    for (int i = 0; i < b->n_item; i++) {
-        b->item[i].vec = b->item[i].uniform = NULL;
-        b->item[i].available = b->item[i].filled = false;
-    }
+    sn_region_forget(&b->code, ~0u);
+    for (int i = 0; i < b->n_item; i++) b->item[i].available = b->item[i].filled = false;
 }
 
 em_val sn_body_cache_ptr(sn_body *b, int item) {
@@ -273,11 +274,9 @@ static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
     return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, 0, n));
 }
 
-static em_val value_of(sn_body *b, int item, bool vector);
-
 /* The index that item holds, as an i64. */
 static em_val index_value(sn_body *b, int item, bool vector) {
-    em_val i = value_of(b, item, vector);
+    em_val i = sn_region_at(&b->code, item, vector);
     return em_convert(b->e, i, (sn_dtype)b->item[item].n->dtype, SN_I64);
 }
 
@@ -436,43 +435,9 @@ static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
     return em_mul(e, u, em_like(e, u, 0x1p-24));
 }
 
-static em_val emit_leaf(sn_body *b, sn_item *it, bool vector) {
+static em_val emit_dim(sn_body *b, sn_item *it, bool vector) {
     (void)vector;
     return sn_kernel_leaf(b->e, b->k, it->n);
-}
-
-static em_val emit_broadcast(sn_body *b, sn_item *it, bool vector) {
-    return value_of(b, it->op[0], vector);
-}
-
-static em_val emit_elem(sn_body *b, sn_item *it, bool vector) {
-    em_val x[4] = {0};
-    for (int i = 0; i < it->n->n_in; i++) x[i] = value_of(b, it->op[i], vector);
-    return sn_emit_elem(b->e, it->n, x);
-}
-
-/* Leaves of a loop body. */
-static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vector) = {
-#define EMIT(op, fn) [SN_OP_##op] = fn
-#define ELEM(name, ...) EMIT(name, emit_elem),
-#include "ir/ops.def"
-    EMIT(arg, emit_arg),
-    EMIT(const, emit_leaf),
-    EMIT(dim_value, emit_leaf),
-    EMIT(iota, emit_iota),
-    EMIT(broadcast, emit_broadcast),
-    EMIT(gather, emit_gather),
-    EMIT(gather_nd, emit_gather_nd),
-    EMIT(take_blocks, emit_take_blocks),
-    EMIT(random, emit_random),
-};
-
-static em_val emit_item(sn_body *b, int item, bool vector) {
-    sn_item *it = &b->item[item];
-    if (emitters[it->n->op]) return emitters[it->n->op](b, it, vector);
-    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' is not supported in a loop body", b->k->name,
-            sn_ops[it->n->op].name);
-    return em_f(b->e, 0);
 }
 
 static em_val load_cached(sn_body *b, int item) {
@@ -483,14 +448,38 @@ static em_val load_cached(sn_body *b, int item) {
                         NULL);
 }
 
-static em_val value_of(sn_body *b, int item, bool vector) {
+/* Leaves of a loop body. */
+static em_val (*const leaves[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vector) = {
+    [SN_OP_arg] = emit_arg,
+    [SN_OP_dim_value] = emit_dim,
+    [SN_OP_iota] = emit_iota,
+    [SN_OP_gather] = emit_gather,
+    [SN_OP_gather_nd] = emit_gather_nd,
+    [SN_OP_take_blocks] = emit_take_blocks,
+    [SN_OP_random] = emit_random,
+};
+
+static em_val emit_leaf(const sn_region_code *c, int item, int copy) {
+    sn_body *b = c->ctx;
     sn_item *it = &b->item[item];
-    if (!(it->vary & 1u << b->row)) {
-        if (!it->uniform) it->uniform = emit_item(b, item, false);
-        return it->uniform;
+    if (copy && it->available) return load_cached(b, item);
+    return leaves[it->n->op] ? leaves[it->n->op](b, it, copy) : NULL;
+}
+
+static void begin_code(sn_body *b) {
+    sn_module *m = b->k->m;
+    size_t n = (size_t)b->n_item;
+    sn_region_code *c = &b->code;
+    *c = (sn_region_code){.e = b->e, .copies = 2, .leaf = emit_leaf, .ctx = b};
+    c->order = (sn_order){sn_arena_alloc(m, n * sizeof *c->order.node), b->n_item};
+    c->operand = sn_arena_alloc(m, n * sizeof *c->operand);
+    c->once = sn_arena_alloc(m, n * sizeof *c->once);
+    c->value = sn_arena_alloc(m, 2 * n * sizeof *c->value);
+    for (int i = 0; i < b->n_item; i++) {
+        c->order.node[i] = b->item[i].n;
+        c->operand[i] = b->item[i].op;
+        c->once[i] = !(b->item[i].vary >> b->row & 1);
     }
-    if (!it->vec) it->vec = it->available ? load_cached(b, item) : emit_item(b, item, vector);
-    return it->vec;
 }
 
 /* Operands precede their users in item[]. */
@@ -501,7 +490,7 @@ void sn_body_uniforms(sn_body *b, int item) {
         sn_item *it = &b->item[at];
         if (!needed[at]) continue;
         if (!(it->vary & 1u << b->row))
-            value_of(b, at, false);
+            sn_region_at(&b->code, at, 0);
         else
             for (int i = 0; i < it->n->n_in && !it->available; i++)
                 if (it->op[i] >= 0) needed[it->op[i]] = true;
@@ -509,7 +498,7 @@ void sn_body_uniforms(sn_body *b, int item) {
 }
 
 em_val sn_body_vector(sn_body *b, int item) {
-    return value_of(b, item, true);
+    return sn_region_at(&b->code, item, 1);
 }
 
 void sn_body_store(sn_body *b, int out, em_val v) {
@@ -543,31 +532,4 @@ void sn_body_prefetch_next(sn_body *b, int item) {
 void sn_body_prefetch_next_out(sn_body *b, int out) {
     if (b->out_row[out])
         prefetch_next(b, b->out_ptr[out], b->k->step->out[out].dtype, b->out_stride[out], true);
-}
-
-/* ---- reductions ---- */
-
-em_val sn_body_neutral(em *e, const sn_node *n) {
-    sn_dtype t = (sn_dtype)n->dtype;
-    em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
-    if (n->op == SN_OP_reduce_sum) return em_zero(elem);
-    if (t == SN_U8) return n->op == SN_OP_reduce_max ? em_zero(elem) : LLVMConstAllOnes(elem);
-    return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
-}
-
-em_val sn_body_combine(em *e, const sn_item *it, em_val a, em_val b) {
-    const sn_node *n = it->n;
-    if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
-    bool max = n->op == SN_OP_reduce_max;
-    if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
-    if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
-    if (it->ignores_nan) return max ? em_max(e, a, b) : em_min(e, a, b);
-    return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
-}
-
-em_val sn_body_reduce_lanes(em *e, const sn_item *red, em_val v) {
-    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-        v = sn_body_combine(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                            n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
-    return sn_emit_rounded(e, (sn_dtype)red->n->dtype, v);
 }

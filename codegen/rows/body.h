@@ -19,7 +19,7 @@ enum {
 /* A node of the body, aligned with the domain: before axes are merged, its axis a is axis a + shift
  * of the domain. domain_axis[] is kept up to date. */
 typedef struct sn_item {
-    const sn_node *n;
+    sn_node *n;
     int shift;
     uint8_t domain_axis[SN_MAX_RANK]; /* of each of the node's axes */
     int op[SN_MAX_RANK + 1]; /* operand items; -1: captured tensor, read by gather, at or random */
@@ -35,7 +35,6 @@ typedef struct sn_item {
     bool available;             /* ... an earlier loop has; read it from there */
     em_val word[RANDOM_WORDS];  /* random bits of this position and of the three that share its
                                    Philox blocks */
-    em_val uniform, vec;        /* emitted values: of this row; of this position of the row */
 } sn_item;
 
 typedef struct sn_body {
@@ -44,7 +43,8 @@ typedef struct sn_body {
     const sn_region *region;
     sn_item *item;
     int n_item;
-    int rank; /* of the domain, after merging axes */
+    sn_region_code code; /* of the items; copies: values of this row; of this position of the row */
+    int rank;            /* of the domain, after merging axes */
     int full_rank;
     sn_dim domain[SN_MAX_RANK];
     sn_dim factor[SN_MAX_RANK][SN_MAX_RANK]; /* of a merged axis: the sizes of its axes */
@@ -85,12 +85,5 @@ void sn_body_store(sn_body *b, int out, em_val v); /* v at b->j into result `out
  * nothing if the next row is the same one or its elements are not contiguous. */
 void sn_body_prefetch_next(sn_body *b, int item);
 void sn_body_prefetch_next_out(sn_body *b, int out);
-
-/* Reductions: the neutral element (a scalar); two partial results combined. NaN propagates unless
- * the item ignores it. */
-em_val sn_body_neutral(em *e, const sn_node *reduction);
-em_val sn_body_combine(em *e, const sn_item *reduction, em_val a, em_val b);
-/* All lanes to one value, in a fixed order. */
-em_val sn_body_reduce_lanes(em *e, const sn_item *reduction, em_val v);
 
 #endif

@@ -45,7 +45,7 @@ static void emit_column(em *e, const sn_kernel *k) {
     sn_body_split(b, kept, em_div(e, item.i, blocks));
     em_var acc[COLUMN_VECTORS];
     for (int v = 0; v < vectors; v++)
-        acc[v] = em_let(e, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
+        acc[v] = em_let(e, em_splat(e, sn_reduce_neutral(e, red->n), b->lanes));
     em_loop depth_loop = em_for(e, zero, depth, 1);
     sn_body_split(b, reduced, depth_loop.i);
     sn_body_forget_row(b);
@@ -57,7 +57,7 @@ static void emit_column(em *e, const sn_kernel *k) {
         sn_body_forget_vectors(b);
         em_val x = sn_body_vector(b, red->op[0]);
         if (em_lanes_of(x) == 1) x = em_splat(e, x, b->lanes);
-        em_set(e, acc[v], sn_body_combine(e, red, em_get(e, acc[v]), x));
+        em_set(e, acc[v], sn_reduce(e, red->n, red->ignores_nan, em_get(e, acc[v]), x));
     }
     em_end(e, &depth_loop);
     for (int a = 0; a < b->rank; a++)

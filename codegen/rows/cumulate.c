@@ -38,36 +38,27 @@ typedef struct running {
     em *e;
     const sn_kernel *k;
     const sn_region *body; /* its first result combines the carry and an element */
-    sn_order order;        /* of its nodes */
+    sn_region_code code;   /* of this result */
     bool reverse;
     em_val T, rows, block, n_block;
 } running;
 
 static em_val combined(const running *r, em_val before, em_val x) {
-    em *e = r->e;
-    int n_node = r->order.n, lanes = em_lanes_of(before);
-    em_val *value = sn_arena_alloc(r->k->m, sizeof *value * (size_t)n_node), in[SN_MAX_RANK];
-    for (int i = 0; i < n_node; i++) {
-        const sn_node *n = r->order.node[i];
-        for (int k = 0; k < n->n_in; k++)
-            for (int j = 0; j < i; j++)
-                if (r->order.node[j] == n->in[k]) in[k] = value[j];
-        if (n->op == SN_OP_arg)
-            value[i] = n == r->body->arg[0] ? before : x;
-        else if (n->op == SN_OP_const)
-            value[i] = sn_kernel_leaf(e, r->k, n);
-        else
-            value[i] = n->op == SN_OP_broadcast ? in[0] : sn_emit_elem(e, n, in);
-    }
-    em_val y = value[n_node - 1];
-    return em_lanes_of(y) == lanes ? y : em_splat(e, y, lanes);
+    sn_region_code c = r->code;
+    const em_val arg[] = {before, x};
+    sn_region_forget(&c, ~0u);
+    for (int i = 0; i < 2; i++) sn_region_arg(&c, i, arg[i], 0);
+    sn_region_emit(&c, ~0u);
+    em_val y = sn_region_value(&c, 0);
+    int lanes = em_lanes_of(before);
+    return em_lanes_of(y) == lanes ? y : em_splat(r->e, y, lanes);
 }
 
 static running running_of(em *e, const sn_kernel *k) {
     sn_scan s = sn_scan_of(k->step->node);
     const sn_view *x = &k->step->in[1];
     running r = {.e = e, .k = k, .body = s.body, .reverse = s.reverse};
-    r.order = sn_topo(k->m, 1, s.body->out);
+    if (sn_region_begin(&r.code, e, s.body)) sn_region_only(&r.code, s.body->out, 1, NULL, 0);
     r.T = sn_line_extent(e, k, x, 0);
     r.rows = sn_line_count(e, k, x, 0);
     em_val size = em_mul(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
@@ -220,7 +211,8 @@ static void emit_totals(em *e, const sn_kernel *k) {
     em_loop item = em_for(e, lo, hi, 1);
     em_val safe = em_imax(e, each, 1), row = em_div(e, item.i, safe), b = em_rem(e, item.i, safe);
     em_val from = em_gep(e, em_buf(e, 1), x->dtype, sn_line_offset(e, k, x, 0, row));
-    bool commutes = r.order.n == 3 && sn_ops[r.body->out[0]->op].flags & SN_OPF_COMM;
+    bool commutes =
+        sn_topo(k->m, 1, r.body->out).n == 3 && sn_ops[r.body->out[0]->op].flags & SN_OPF_COMM;
     em_val start = em_mul(e, b, r.block);
     em_store(e, x->dtype, total_at(&r, row, b),
              commutes ? total_of(&r, from, start) : total_in_order(&r, from, start));

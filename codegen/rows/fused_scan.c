@@ -279,12 +279,11 @@ static void read_values(gen *g) {
     const sn_order *o = &g->l.body->order;
     sn_module *m = g->k->m;
     const bool *moves = sn_lanes_moving(&g->l);
-    size_t each = (size_t)g->group;
     g->n_value = o->n + g->l.s.n_in;
     g->value = sn_arena_alloc(m, sizeof *g->value * (size_t)g->n_value);
     memset(g->value, 0, sizeof *g->value * (size_t)g->n_value);
     for (int i = 0; i < o->n + g->l.s.n_in; i++) {
-        const sn_node *n = i < o->n ? o->node[i] : g->l.s.body->arg[i - o->n];
+        sn_node *n = i < o->n ? o->node[i] : g->l.s.body->arg[i - o->n];
         value *x = sn_step_value(g, n);
         if (x->n) continue;
         *x = (value){.n = n,
@@ -299,7 +298,6 @@ static void read_values(gen *g) {
             x->mixed |= sn_step_value(g, n->in[k])->mixed;
             x->inner |= sn_step_value(g, n->in[k])->inner && !x->reduces;
         }
-        x->v = sn_arena_alloc(m, sizeof *x->v * each);
         x->stage = sn_step_operand_stage(g, n) + x->reduces;
         if ((x->reduces && x->stage > g->last + 1)) g->last = x->stage - 1;
         if (x->inner && x->stage > g->last) g->last = x->stage;
@@ -440,6 +438,7 @@ static void emit(em *e, const sn_kernel *k) {
     g.at = g.base + g.n_in + g.n_out;
     em_kernel(e, k->name);
     g.inner = em_i64(e, 0);
+    sn_step_begin(&g);
     for (int i = 0; i < g.n_value; i++) {
         value *x = &g.value[i];
         if (x->keeps) x->kept = em_stack(e, (sn_dtype)x->n->dtype, sn_step_elements(&g, x));

@@ -187,8 +187,8 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         sn_item *red = &b->item[s->item[i]];
         em_val v = wide_value(b, red->op[0]);
         if (b->mask)
-            v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
-        em_set(e, s->acc[i][u], sn_body_combine(e, red, v, em_get(e, s->acc[i][u])));
+            v = em_select(e, b->mask, v, em_splat(e, sn_reduce_neutral(e, red->n), b->lanes));
+        em_set(e, s->acc[i][u], sn_reduce(e, red->n, red->ignores_nan, v, em_get(e, s->acc[i][u])));
     }
     em_val result[SN_MAX_RESULTS]; /* all before the first store: a result may overwrite the
                                       operand of another one */
@@ -198,9 +198,10 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         if (r->out_loop[o] == l) sn_body_store(b, o, result[o]);
     for (int i = 0; i < b->n_item; i++) {
         sn_item *it = &b->item[i];
-        if (it->cache < 0 || it->available || !it->vec) continue;
-        em_store_mask(e, b->k->compute, em_gep(e, sn_body_cache_ptr(b, i), b->k->compute, b->j),
-                      it->vec, b->mask);
+        em_val v = b->code.value[b->n_item + i];
+        if (it->cache < 0 || it->available || !v) continue;
+        em_store_mask(e, b->k->compute, em_gep(e, sn_body_cache_ptr(b, i), b->k->compute, b->j), v,
+                      b->mask);
         it->filled = true;
     }
 }
@@ -249,7 +250,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     int n = targets(r, l, list), unroll = s.n || l || r->shares_random ? ACCUMULATORS : 1;
     for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
     for (int i = 0; i < s.n; i++) {
-        em_val none = em_splat(e, sn_body_neutral(e, b->item[s.item[i]].n), b->lanes);
+        em_val none = em_splat(e, sn_reduce_neutral(e, b->item[s.item[i]].n), b->lanes);
         for (int u = 0; u < ACCUMULATORS; u++) s.acc[i][u] = em_let(e, none);
     }
     em_val count = em_sub(e, hi, lo), at = lo;
@@ -268,9 +269,12 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     sn_body_forget_vectors(b);
     for (int i = 0; i < s.n; i++) {
         sn_item *red = &b->item[s.item[i]];
-        em_val low = sn_body_combine(e, red, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
-        em_val high = sn_body_combine(e, red, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
-        red->uniform = sn_body_reduce_lanes(e, red, sn_body_combine(e, red, low, high));
+        em_val low =
+            sn_reduce(e, red->n, red->ignores_nan, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
+        em_val high =
+            sn_reduce(e, red->n, red->ignores_nan, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
+        b->code.value[s.item[i]] = sn_reduce_lanes(
+            e, red->n, red->ignores_nan, sn_reduce(e, red->n, red->ignores_nan, low, high));
     }
     for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one cached */
         sn_item *it = &b->item[i];

@@ -75,7 +75,7 @@ bool sn_row_tile_choose(const sn_body *b, const sn_target *t, sn_row_tile *tile)
 
 /* What items hold for a row of the tile. */
 typedef struct row_state {
-    em_val *ptr, *uniform, *vec; /* [n_item] */
+    em_val *ptr, *value; /* [n_item]; as in the body's code */
 } row_state;
 
 typedef struct tile_emission {
@@ -122,14 +122,10 @@ static void begin_rows(tile_emission *x, em_val outer) {
         row_state *s = &x->row[r];
         size_t size = sizeof *s->ptr * (size_t)b->n_item;
         s->ptr = sn_arena_alloc(b->k->m, size);
-        s->uniform = sn_arena_alloc(b->k->m, size);
-        s->vec = sn_arena_alloc(b->k->m, size);
+        b->code.value = s->value = sn_arena_alloc(b->k->m, 2 * size);
         set_row(x, outer, r);
         sn_body_uniforms(b, b->item[x->sum].op[0]);
-        for (int i = 0; i < b->n_item; i++) {
-            s->ptr[i] = b->item[i].ptr;
-            s->uniform[i] = b->item[i].uniform;
-        }
+        for (int i = 0; i < b->n_item; i++) s->ptr[i] = b->item[i].ptr;
     }
 }
 
@@ -139,18 +135,17 @@ static void emit_position(tile_emission *x, int u) {
     em *e = b->e;
     const sn_item *sum = &b->item[x->sum];
     for (int r = 0; r < x->rows; r++) {
-        for (int i = 0; i < b->n_item; i++) {
+        b->code.value = x->row[r].value;
+        for (int i = 0, v = b->n_item; i < b->n_item; i++, v++) {
             int same = same_as(x, i, r);
             b->item[i].ptr = x->row[r].ptr[i];
-            b->item[i].uniform = x->row[r].uniform[i];
-            b->item[i].vec = same == r ? NULL : x->row[same].vec[i];
+            b->code.value[v] = same == r ? NULL : x->row[same].value[v];
         }
         em_val v = sn_body_vector(b, sum->op[0]);
-        for (int i = 0; i < b->n_item; i++) x->row[r].vec[i] = b->item[i].vec;
         if (em_lanes_of(v) == 1) v = em_splat(e, v, b->lanes);
         if (b->mask)
-            v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, sum->n), b->lanes));
-        em_set(e, x->acc[r][u], sn_body_combine(e, sum, v, em_get(e, x->acc[r][u])));
+            v = em_select(e, b->mask, v, em_splat(e, sn_reduce_neutral(e, sum->n), b->lanes));
+        em_set(e, x->acc[r][u], sn_reduce(e, sum->n, sum->ignores_nan, v, em_get(e, x->acc[r][u])));
     }
 }
 
@@ -171,7 +166,7 @@ static void emit_positions(tile_emission *x, em_val lo, em_val hi, int positions
 static void store_row(tile_emission *x, em_val outer, int r, em_val sum) {
     sn_body *b = x->b;
     set_row(x, outer, r);
-    b->item[x->sum].uniform = sum;
+    b->code.value[x->sum] = sum;
     b->j = em_i64(b->e, 0);
     for (int o = 0; o < b->region->n_out; o++) {
         sn_body_uniforms(b, b->out_item[o]);
@@ -188,7 +183,7 @@ static void emit_tile(sn_body *b, const sn_row_tile *tile, em_val outer, int n_o
                        .n_outer = n_outer,
                        .rows = tile->n_inner * n_outer};
     const sn_item *sum = &b->item[x.sum];
-    em_val none = em_splat(e, sn_body_neutral(e, sum->n), b->lanes), zero = em_i64(e, 0);
+    em_val none = em_splat(e, sn_reduce_neutral(e, sum->n), b->lanes), zero = em_i64(e, 0);
     begin_rows(&x, outer);
     for (int r = 0; r < x.rows; r++)
         for (int u = 0; u < tile->positions; u++) x.acc[r][u] = em_let(e, none);
@@ -201,8 +196,8 @@ static void emit_tile(sn_body *b, const sn_row_tile *tile, em_val outer, int n_o
     for (int r = 0; r < x.rows; r++) {
         em_val all = em_get(e, x.acc[r][0]);
         for (int u = 1; u < tile->positions; u++)
-            all = sn_body_combine(e, sum, all, em_get(e, x.acc[r][u]));
-        store_row(&x, outer, r, sn_body_reduce_lanes(e, sum, all));
+            all = sn_reduce(e, sum->n, sum->ignores_nan, all, em_get(e, x.acc[r][u]));
+        store_row(&x, outer, r, sn_reduce_lanes(e, sum->n, sum->ignores_nan, all));
     }
 }
 

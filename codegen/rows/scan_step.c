@@ -6,6 +6,8 @@
 #include <string.h>
 
 enum { PARTIAL = 2 }; /* partial sums of a reduction */
+/* Values with an inner axis; all but those that are computed once for all groups. */
+enum { OF_INNER = 1, OF_GROUP = 2 };
 
 value *sn_step_value(const gen *g, const sn_node *n) {
     return &g->value[g->l.body->index[n->id]];
@@ -143,69 +145,74 @@ static void store_kept(gen *g, const value *x, place to, int u, em_val v) {
 
 /* ---- sums over the lanes ---- */
 
-static sn_item item_of(const sn_node *n) {
-    return (sn_item){.n = n};
-}
-
 static em_val neutral(gen *g, const sn_node *n) {
     if (n->op == SN_OP_dot) return em_zero(g->e->ft);
-    return sn_body_neutral(g->e, n);
+    return sn_reduce_neutral(g->e, n);
 }
 
 /* The lanes of v as one number, as n combines them. */
 static em_val cross(gen *g, const sn_node *n, em_val v) {
     em *e = g->e;
-    sn_item it = item_of(n);
     v = on_all_lanes(g, v);
     if (g->mask) v = em_select(e, g->mask, v, em_splat(e, neutral(g, n), g->lanes));
-    return n->op == SN_OP_dot ? em_reduce(e, EM_SUM, v) : sn_body_reduce_lanes(e, &it, v);
+    return n->op == SN_OP_dot ? em_reduce(e, EM_SUM, v) : sn_reduce_lanes(e, n, false, v);
 }
 
 /* ---- values ---- */
 
-static em_val compute(gen *g, const value *x, int u) {
+/* A value that is not elementwise, or is kept. */
+static em_val emit_leaf(const sn_region_code *c, int i, int u) {
+    gen *g = c->ctx;
+    const value *x = &g->value[i];
     const sn_node *n = x->n;
-    em_val in[SN_MAX_RANK + 8];
     if (x->recorded && g->phase == WALK) {
         em_val v = em_load(g->e, (sn_dtype)n->dtype, record_ptr(g, x, u), x->lane ? g->lanes : 1);
         return sn_emit_loaded(g->e, (sn_dtype)n->dtype, v);
     }
     if (x->keeps && g->phase != BEFORE) return load_kept(g, x, STACK, u);
     if (n->op == SN_OP_arg) return load_operand(g, (int)sn_attr_int(n, SN_A_index, 0), u);
-    if (!n->n_in) return sn_kernel_leaf(g->e, g->k, n);
-    for (int i = 0; i < n->n_in; i++) in[i] = sn_step_emit(g, n->in[i], u);
-    if (n->op == SN_OP_dot) in[0] = em_mul(g->e, in[0], in[1]);
-    if (x->crosses) return cross(g, n, in[0]);
-    return sn_is_elementwise(n) ? sn_emit_elem(g->e, n, in) : in[0];
+    if (n->op == SN_OP_dim_value) return sn_kernel_leaf(g->e, g->k, n);
+    if (!n->n_in || sn_is_elementwise(n)) return NULL;
+    em_val v = sn_region_at(c, c->operand[i][0], u);
+    if (n->op == SN_OP_dot) v = em_mul(g->e, v, sn_region_at(c, c->operand[i][1], u));
+    return x->crosses ? cross(g, n, v) : v;
+}
+
+void sn_step_begin(gen *g) {
+    sn_module *m = g->k->m;
+    size_t n = (size_t)g->n_value;
+    sn_region_code *c = &g->code;
+    *c = (sn_region_code){.e = g->e, .copies = g->group, .leaf = emit_leaf, .ctx = g};
+    c->order = (sn_order){sn_arena_alloc(m, n * sizeof *c->order.node), g->n_value};
+    c->operand = sn_arena_alloc(m, n * sizeof *c->operand);
+    c->once = sn_arena_alloc(m, n * sizeof *c->once);
+    c->deps = sn_arena_alloc(m, n * sizeof *c->deps);
+    c->value = sn_arena_alloc(m, n * sizeof *c->value * (size_t)g->group);
+    for (int i = 0; i < g->n_value; i++) {
+        const value *x = &g->value[i];
+        if (!x->n) continue;
+        c->order.node[i] = x->n;
+        c->operand[i] = sn_arena_alloc(m, (size_t)x->n->n_in * sizeof **c->operand);
+        for (int k = 0; k < x->n->n_in; k++) c->operand[i][k] = g->l.body->index[x->n->in[k]->id];
+        c->once[i] = !x->inner;
+        c->deps[i] = x->inner ? OF_INNER | OF_GROUP : sn_step_is_fixed_scalar(x) ? 0 : OF_GROUP;
+    }
 }
 
 /* The value at element u of the group. */
 em_val sn_step_emit(gen *g, const sn_node *n, int u) {
-    const value *x = sn_step_value(g, n);
-    em_val *v = &x->v[x->inner ? u : 0];
-    if (!*v) *v = compute(g, x, x->inner ? u : 0);
-    return *v;
+    return sn_region_at(&g->code, g->l.body->index[n->id], u);
 }
 
 bool sn_step_is_fixed_scalar(const value *x) {
     return !x->moves && !x->lane && !x->inner && !x->stage && !x->mixed;
 }
 
-/* Values with an inner axis; all but those that are computed once for all groups; all. */
-typedef enum extent { OF_INNER, OF_GROUP, ALL } extent;
-static void forget(gen *g, extent what) {
-    for (int i = 0; i < g->n_value; i++) {
-        value *x = &g->value[i];
-        if (x->n && (what == ALL || (what == OF_INNER ? x->inner : !sn_step_is_fixed_scalar(x))))
-            memset(x->v, 0, sizeof *x->v * (size_t)g->group);
-    }
-}
-
 void sn_step_forget_all(gen *g) {
-    forget(g, ALL);
+    sn_region_forget(&g->code, ~0u);
 }
 void sn_step_forget_group(gen *g) {
-    forget(g, OF_GROUP);
+    sn_region_forget(&g->code, OF_GROUP);
 }
 
 /* ---- loops over the inner axis ---- */
@@ -228,18 +235,16 @@ void sn_step_end_inner(gen *g, em_loop *l) {
 /* What a reduction adds up at element u. */
 static em_val accumulate(gen *g, const sn_node *n, em_val sum, int u) {
     em *e = g->e;
-    sn_item it = item_of(n);
     em_val x = sn_step_emit(g, n->in[0], u);
     if (sn_step_value(g, n)->crosses) x = on_all_lanes(g, x);
-    if (n->op != SN_OP_dot) return sn_body_combine(e, &it, sum, x);
+    if (n->op != SN_OP_dot) return sn_reduce(e, n, false, sum, x);
     em_val y = sn_step_emit(g, n->in[1], u);
     tile_add(e, &sum, 1, x, &y);
     return sum;
 }
 
 static em_val combine(gen *g, const sn_node *n, em_val a, em_val b) {
-    sn_item it = item_of(n);
-    return n->op == SN_OP_dot ? em_add(g->e, a, b) : sn_body_combine(g->e, &it, a, b);
+    return n->op == SN_OP_dot ? em_add(g->e, a, b) : sn_reduce(g->e, n, false, a, b);
 }
 
 /* A reduction under way: partial results in turn. */
@@ -282,7 +287,7 @@ static void end_running(gen *g, running *r, int n, em_loop *l) {
         for (int k = 1; k < r[i].n; k++)
             r[i].sum[0] = combine(g, r[i].x->n, r[i].sum[0], r[i].sum[k]);
         if (r[i].x->crosses) r[i].sum[0] = cross(g, r[i].x->n, r[i].sum[0]);
-        r[i].x->v[0] = r[i].sum[0];
+        g->code.value[r[i].x - g->value] = r[i].sum[0];
     }
 }
 
@@ -367,7 +372,7 @@ void sn_step_stages(gen *g) {
     for (int stage = 0; g->l.inner >= 0 && stage <= g->last; stage++) {
         emit_outer(g, stage);
         em_loop l = sn_step_begin_inner(g);
-        forget(g, OF_INNER);
+        sn_region_forget(&g->code, OF_INNER);
         int n = begin_running(g, stage, r, &l);
         for (int u = 0; u < g->group; u++)
             for (int i = 0; i < n; i++) {
@@ -377,7 +382,7 @@ void sn_step_stages(gen *g) {
         if (stage == g->last && g->phase != BEFORE) store_results(g, true);
         if (stage == g->last && g->phase == BEFORE) keep_fixed(g, true);
         end_running(g, r, n, &l);
-        forget(g, OF_INNER);
+        sn_region_forget(&g->code, OF_INNER);
     }
     emit_outer(g, g->n_value);
     if (g->phase == BEFORE) keep_fixed(g, false);

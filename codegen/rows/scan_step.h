@@ -20,14 +20,13 @@ typedef enum phase {
 typedef enum place { OPERAND, RESULT, STACK, SCRATCH, CHECKPOINT } place;
 
 typedef struct value {
-    const sn_node *n;
+    sn_node *n;
     bool lane, inner, moves; /* changes along the axis; along the sequence */
     bool reduces;            /* the inner axis */
     bool crosses, mixed;     /* it reduces the lanes; it, or what it is made of, does */
     bool forward, walk;      /* needed for carries that are recomputed; for the rest */
     bool recorded;           /* RECORD keeps it for WALK */
     int stage;               /* reductions that must be finished before */
-    em_val *v;               /* [group] of this element; scalars without lanes */
     bool keeps;              /* a carry, or what does not move and is read by what does */
     em_val kept;             /* on the stack, for a chunk */
     /* in bytes: in the group's part of scratch, in a checkpoint, in the record */
@@ -39,6 +38,7 @@ typedef struct gen {
     const sn_kernel *k;
     sn_lanes l;
     value *value;                    /* by place */
+    sn_region_code code;             /* the same places; copies: elements of the group */
     int n_value, lanes, group, last; /* last: stage of the last loop over the inner axis */
     int n_in, n_out, n_own;          /* operands; results; carries that are results */
     /* of a group in scratch; of a checkpoint; of the record; of sums */
@@ -70,6 +70,7 @@ int64_t sn_step_elements(const gen *g, const value *x); /* of a vector of it */
 /* Whether this phase computes it. */
 bool sn_step_computes(const gen *g, const value *x);
 
+void sn_step_begin(gen *g);                           /* before all of these; g stays where it is */
 em_val sn_step_emit(gen *g, const sn_node *n, int u); /* the value at element u of the group */
 /* All values; all but those that are computed once for all groups. */
 void sn_step_forget_all(gen *g);

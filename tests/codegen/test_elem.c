@@ -164,10 +164,13 @@ static void every_op_sse2(void **state) {
     run_cases("x86-64", SN_F32);
 }
 
-static em_val read_table(void *ctx, const sn_node *n, const em_val *index) {
-    em *e = ctx;
+static em_val read_table(const sn_region_code *c, int i, int copy) {
+    em *e = c->ctx;
+    const sn_node *n = c->order.node[i];
+    if (n->op != SN_OP_gather_nd) return NULL;
     assert_int_equal(sn_attr_int(n->in[0], SN_A_index, -1), 2);
-    return em_load(e, SN_F32, em_gep(e, em_buf(e, 1), SN_F32, em_idx(e, index[0])), 1);
+    em_val index = sn_region_at(c, c->operand[i][1], copy);
+    return em_load(e, SN_F32, em_gep(e, em_buf(e, 1), SN_F32, em_idx(e, index)), 1);
 }
 
 /* y[i] = x[i] * table[k] + 2 with the table's part outside the loop over i. */
@@ -185,7 +188,7 @@ static void stages(void **state) {
     em e;
     assert_true(sn_target_init(&t, NULL, &err) && em_init(&e, &t, "r", SN_F32, &err));
     em_kernel(&e, "r");
-    sn_region_code c = {.at = read_table, .ctx = &e};
+    sn_region_code c = {.leaf = read_table, .ctx = &e};
     assert_true(sn_region_begin(&c, &e, r));
     sn_region_arg(&c, 0, NULL, 1);
     sn_region_arg(&c, 1, em_i32(&e, 3), 2);
