@@ -195,14 +195,25 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
     return g->positions == ROTARY ? rotate(g, s, x, local) : x;
 }
 
-/* Attention of queries, keys and values of all heads, to the tokens seen. */
+static sn_tensor is_chosen(const sn_score_ctx *c) {
+    return sn_at(c->captured[0], c->b, c->q, c->k);
+}
+
+/* Attention of queries, keys and values of all heads, to the tokens seen; chosen [B, T, Tk]: of these, or NULL. */
 static sn_tensor attend_seen(const causal_lm *g, const sn_forward_ctx *s, sn_tensor q, sn_tensor k,
-                             sn_tensor v, bool local) {
+                             sn_tensor v, bool local, sn_tensor chosen) {
     bool changed = g->score_cap > 0 || g->positions == ALIBI;
     sn_tensor sink = g->names.sinks ? sn_param(s->m, g->names.sinks, SN_F32, g->heads) : NULL;
     return sn_forward_attention(s, q, k, v, .causal = true, .window = local ? g->window : 0,
                                 .scale = g->score_scale, .score = changed ? change_score : NULL,
-                                .user = g, .sink = sink);
+                                .user = g, .sink = sink, .mask = chosen ? is_chosen : NULL,
+                                .captured = {chosen});
+}
+
+/* Queries and keys of the indexer, never interleaved. */
+static sn_tensor rotate_index(const void *config, const sn_forward_ctx *s, sn_tensor x) {
+    const causal_lm *g = config;
+    return rope_apply(x, s->pos, g->rotary, false, g->base, &g->rope);
 }
 
 /* Caches hold latents. One new token attends to them directly; many tokens, for which the scores
@@ -211,6 +222,8 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
                                bool local) {
     const latent_attention *a = &g->latent;
     latent_parts p = latent_project(a, x, g->heads);
+    sn_tensor chosen =
+        a->indexer.scope ? indexer_choose(&a->indexer, s, x, p.query, rotate_index, g) : NULL;
     if (g->positions == ROTARY)
         p.q[1] = rotate(g, s, p.q[1], local), p.key = rotate(g, s, p.key, local);
     if (s->capacity) latent_take_rows(a, &p, sn_append_kv(s, latent_row(&p), "kv_cache"));
@@ -218,7 +231,7 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
     sn_tensor part[3];
     (one ? latent_absorb : latent_expand)(a, &p, g->heads, part);
     sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
-    sn_tensor y = attend_seen(g, s, q, k, v, local);
+    sn_tensor y = attend_seen(g, s, q, k, v, local, chosen);
     return one ? latent_values(a, y, g->heads) : y;
 }
 
@@ -243,7 +256,7 @@ static sn_tensor attend_heads(const causal_lm *g, const sn_forward_ctx *s, sn_te
     sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
-    sn_tensor y = attend_seen(g, s, q, k, v, local);
+    sn_tensor y = attend_seen(g, s, q, k, v, local, NULL);
     return gate ? sn_mul(y, sn_sigmoid(gate)) : y;
 }
 

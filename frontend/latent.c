@@ -12,12 +12,14 @@ static sn_tensor normed(sn_tensor x, int64_t rank, const char *name) {
 latent_parts latent_project(const latent_attention *a, sn_tensor x, int64_t heads) {
     int bias = a->bias ? SN_BIAS : 0;
     int64_t width = a->plain + a->rotary;
-    sn_tensor q =
+    sn_tensor query =
         a->q_rank ? normed(sn_nn_linear(x, a->q_down, a->q_rank, bias), a->q_rank, a->q_norm) : x;
-    q = sn_split_heads(sn_nn_linear(q, a->q_rank ? a->q_up : a->q, heads * width, 0), heads);
+    sn_tensor q =
+        sn_split_heads(sn_nn_linear(query, a->q_rank ? a->q_up : a->q, heads * width, 0), heads);
     sn_tensor down = sn_nn_linear(x, a->kv_down, a->kv_rank + a->rotary, bias);
     return (latent_parts){
         .q = {sn_slice(q, LAST, 0, a->plain), sn_slice(q, LAST, a->plain, a->rotary)},
+        .query = query,
         .latent = sn_expand(normed(down, a->kv_rank, a->kv_norm), 1),
         .key = sn_expand(sn_slice(down, 2, a->kv_rank, a->rotary), 1)};
 }

@@ -4,7 +4,7 @@
 #ifndef SN_LATENT_H
 #define SN_LATENT_H
 
-#include "frontend/sinter.h"
+#include "frontend/indexer.h"
 
 /* Names as in causal_names, sizes of the config. kv_down NULL: the family has no such attention. */
 typedef struct latent_attention {
@@ -14,13 +14,15 @@ typedef struct latent_attention {
     bool bias;                             /* of the maps to latents */
     int64_t q_rank, kv_rank;               /* sizes of the latents */
     int64_t plain, rotary, value;          /* of a head: elements not rotated, rotated, of values */
+    token_indexer indexer;                 /* tokens that a query attends to */
 } latent_attention;
 
 /* What attention is made of, for x [B, T, d], before the rotation. q[0] [B, H, T, plain] is not
  * rotated, q[1] [B, H, T, rotary] is. latent [B, 1, T, kv_rank] holds the keys that are not rotated
- * and the values of all heads; key [B, 1, T, rotary] is the rotated key of all heads. */
+ * and the values of all heads; key [B, 1, T, rotary] is the rotated key of all heads; query [B, T, q_rank] the
+ * latent of the queries, x if q_rank is 0. */
 typedef struct latent_parts {
-    sn_tensor q[2], latent, key;
+    sn_tensor q[2], latent, key, query;
 } latent_parts;
 latent_parts latent_project(const latent_attention *a, sn_tensor x, int64_t heads);
 

@@ -1,5 +1,6 @@
 /* deepseek.c: DeepSeek-V2 [DeepSeek-AI 2024] and V3 [DeepSeek-AI 2024]: latent attention, and experts
- * that are selected within the best groups, beside some that every token uses. */
+ * that are selected within the best groups, beside some that every token uses; V3.2 [DeepSeek-AI 2025]:
+ * an indexer chooses the tokens that a query attends to. */
 #include "frontend/families/families.h"
 
 #include <math.h>
@@ -14,9 +15,13 @@
         BOOL_KEY_OR(causal_lm, latent.bias, "attention_bias", false)
 
 static const config_key keys2[] = {DEEPSEEK_KEYS, NORMED_KEY(false), END_KEYS};
-static const config_key keys3[] = {DEEPSEEK_KEYS, NORMED_KEY(true),
-                                   BOOL_KEY_OR(causal_lm, interleaved, "rope_interleave", true),
-                                   END_KEYS};
+#define DEEPSEEK3_KEYS                                                                             \
+    DEEPSEEK_KEYS, NORMED_KEY(true), BOOL_KEY_OR(causal_lm, interleaved, "rope_interleave", true)
+static const config_key keys3[] = {DEEPSEEK3_KEYS, END_KEYS};
+static const config_key keys32[] = {
+    DEEPSEEK3_KEYS, INT_KEY_OR(causal_lm, latent.indexer.heads, "index_n_heads", 64, 1, 1 << 12),
+    INT_KEY_OR(causal_lm, latent.indexer.width, "index_head_dim", 128, 1, 1 << 12),
+    INT_KEY_OR(causal_lm, latent.indexer.chosen, "index_topk", 2048, 1, 1 << 24), END_KEYS};
 
 /* YaRN's factor of the scores, the square of 1 + 0.1 m ln(factor). */
 static double score_factor(sn_config *c) {
@@ -54,6 +59,13 @@ static void finish3(sn_config *c, const sn_model_options *o, causal_lm *g) {
     sn_config_choice_or(c, "topk_method", methods, 0);
 }
 
+static void finish32(sn_config *c, const sn_model_options *o, causal_lm *g) {
+    finish3(c, o, g);
+    if (!g->latent.q_rank) sn_config_problem(c, "an indexer needs \"q_lora_rank\"");
+    if (g->latent.indexer.width < g->rotary)
+        sn_config_problem(c, "\"index_head_dim\" is less than \"qk_rope_head_dim\"");
+}
+
 const causal_family deepseek_v2_family = {
     .names = {LLAMA_NAMES},
     .usual = {.norm = RMS_NORM,
@@ -62,11 +74,18 @@ const causal_family deepseek_v2_family = {
               .experts = {LLAMA_EXPERTS, .shared = "mlp.shared_experts"}},
     .keys = keys2,
     .finish = finish2};
+#define DEEPSEEK3_EXPERTS                                                                          \
+    .experts = {LLAMA_EXPERTS, .shared = "mlp.shared_experts", .sigmoid = true,                    \
+                .bias = "e_score_correction_bias", .two_of_group = true}
 const causal_family deepseek_v3_family = {
     .names = {LLAMA_NAMES},
-    .usual = {.norm = RMS_NORM,
-              .latent = {LATENT_NAMES},
-              .experts = {LLAMA_EXPERTS, .shared = "mlp.shared_experts", .sigmoid = true,
-                          .bias = "e_score_correction_bias", .two_of_group = true}},
+    .usual = {.norm = RMS_NORM, .latent = {LATENT_NAMES}, DEEPSEEK3_EXPERTS},
     .keys = keys3,
     .finish = finish3};
+const causal_family deepseek_v32_family = {
+    .names = {LLAMA_NAMES},
+    .usual = {.norm = RMS_NORM,
+              .latent = {LATENT_NAMES, .indexer = {.scope = "self_attn.indexer"}},
+              DEEPSEEK3_EXPERTS},
+    .keys = keys32,
+    .finish = finish32};

@@ -17,8 +17,8 @@ extern const encoder_family albert_family, bert_family, camembert_family, debert
 extern const seq2seq_family whisper_family, bart_family, edt_family, m2m_100_family, marian_family,
     mbart_family, pegasus_family, t5_family, umt5_family;
 
-extern const causal_family deepseek_v2_family, deepseek_v3_family, mixtral_family, olmoe_family,
-    qwen2_moe_family, qwen3_moe_family;
+extern const causal_family deepseek_v2_family, deepseek_v3_family, deepseek_v32_family,
+    mixtral_family, olmoe_family, qwen2_moe_family, qwen3_moe_family;
 
 extern const causal_family qwen3_next_family, qwen3_5_text_family, qwen3_5_moe_text_family,
     kimi_linear_family, bamba_family, granitemoehybrid_family, jamba_family, mamba_family,

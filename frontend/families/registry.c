@@ -57,6 +57,7 @@ static const struct {
     BUILT("dinov2", "DINOv2", IMAGES, IMAGES_CHECKED, sn_dinov2_build),
     FAMILY(deepseek_v2, "DeepSeek-V2, V2 Lite"),
     FAMILY(deepseek_v3, "DeepSeek-V3, R1"),
+    FAMILY(deepseek_v32, "DeepSeek-V3.2"),
     ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
     SEQ2SEQ("edt", "encoder-decoder [Vaswani 2017]", "translation",
             "losses, gradients: PyTorch; a trained model's translations", edt_family),

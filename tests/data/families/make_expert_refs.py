@@ -89,7 +89,7 @@ def yarn(c):
 
 def deepseek_experts(p, c, scope, x, names=LLAMA_PARTS):
     """DeepSeek-V2, section 2.2; V3, section 2.1.2: groups by their best (V2), or the sum of their best two (V3)."""
-    n, k, ff, v3 = c["n_routed_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"], c["model_type"] == "deepseek_v3"
+    n, k, ff, v3 = c["n_routed_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"], c["model_type"] != "deepseek_v2"
     scores = m.linear(p, scope + "gate", x, n)
     scores = 1 / (1 + np.exp(-scores)) if v3 else softmax(scores)
     bias = p(scope + "gate.e_score_correction_bias", n) if v3 else 0
@@ -113,12 +113,30 @@ def deepseek_experts(p, c, scope, x, names=LLAMA_PARTS):
     return y
 
 
+def chosen_tokens(p, c, a, x, latent):
+    """DeepSeek-V3.2, section 2.1: of the tokens up to its own, for each the index_topk with the largest scores, [T, T]."""
+    H, w, rot = c["index_n_heads"], c["index_head_dim"], c["qk_rope_head_dim"]
+    freq = m.plain(rot, c["rope_theta"])
+    q, k = m.heads(m.linear(p, a + "wq_b", latent, H * w), H), m.linear(p, a + "wk", x, w)
+    k = m.layer_norm(p, a + "k_norm", k, 1e-6)[None]
+    q, k = (m.part(z, rot, lambda y: m.rope(y, freq)) for z in (q, k))
+    weight = m.linear(p, a + "weights_proj", x, H) / np.sqrt(H * w)
+    score = (np.maximum(q @ k.transpose(0, 2, 1), 0) * weight.T[..., None]).sum(0)
+    seen = np.zeros(score.shape, bool)
+    for t in range(len(x)):
+        seen[t, top(score[t, :t + 1], c["index_topk"])] = True
+    return seen
+
+
 def latent_attention(p, c, a, x, scale=1, turn=lambda y: y):
     """Multi-head latent attention: DeepSeek-V2, section 2.1 and appendix C; the rotated key is common to all heads."""
     H, rank, plain, rot, value = (c[k] for k in ("num_attention_heads", "kv_lora_rank", "qk_nope_head_dim",
                                                  "qk_rope_head_dim", "v_head_dim"))
+    hidden = None
     if c.get("q_lora_rank"):
         q = m.rms(p, a + "q_a_layernorm", m.linear(p, a + "q_a_proj", x, c["q_lora_rank"]), 1e-6)
+        if "index_topk" in c:
+            hidden = np.where(chosen_tokens(p, c, a + "indexer.", x, q), 0, -np.inf)
         q = m.linear(p, a + "q_b_proj", q, H * (plain + rot))
     else:
         q = m.linear(p, a + "q_proj", x, H * (plain + rot))
@@ -127,7 +145,7 @@ def latent_attention(p, c, a, x, scale=1, turn=lambda y: y):
     kv = m.heads(m.linear(p, a + "kv_b_proj", m.rms(p, a + "kv_a_layernorm", down[:, :rank], 1e-6), H * (plain + value)), H)
     q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1)
     key = np.repeat(turn(down[None, :, rank:]), H, axis=0)
-    y = m.attend(q, np.concatenate([kv[..., :plain], key], -1), kv[..., plain:], scale=scale / np.sqrt(plain + rot))
+    y = m.attend(q, np.concatenate([kv[..., :plain], key], -1), kv[..., plain:], scale=scale / np.sqrt(plain + rot), bias=hidden)
     return m.linear(p, a + "o_proj", m.merge(y), x.shape[-1])
 
 
@@ -222,6 +240,9 @@ CASES = {
     "deepseek_v3": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v3", "n_shared_experts": 1, "norm_topk_prob": True,
                                "routed_scaling_factor": 2.5, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
                                "num_nextn_predict_layers": 1}),
+    "deepseek_v32": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v32", "n_shared_experts": 1, "norm_topk_prob": True,
+                                "routed_scaling_factor": 2.5, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+                                "index_n_heads": 3, "index_head_dim": 8, "index_topk": 5}),
 
     "mixtral": (decoder, {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
                           "sliding_window": None, "router_aux_loss_coef": 0.02, "output_router_logits": False}),

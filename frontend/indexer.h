@@ -1,0 +1,21 @@
+/* indexer.h: the lightning indexer of DeepSeek Sparse Attention: for each query the tokens that it attends to
+ * [DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1]. Field of causal_lm. Not public. */
+#ifndef SN_INDEXER_H
+#define SN_INDEXER_H
+
+#include "frontend/models.h"
+
+typedef struct token_indexer {
+    const char *scope;            /* NULL: queries attend to all tokens */
+    int64_t heads, width, chosen; /* of scores: heads, elements of a head; tokens per query */
+} token_indexer;
+
+/* Places x [B, H, T, width] by the positions. */
+typedef sn_tensor indexer_rotate(const void *user, const sn_forward_ctx *s, sn_tensor x);
+
+/* For x and the queries' latents [B, T, ..]: whether a query attends to a token, bool [B, T, Tk], of the `chosen` tokens
+ * up to its own with the largest Σ_h w_h ReLU(q_h · k). */
+sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_tensor x,
+                         sn_tensor latent, indexer_rotate *rotate, const void *user);
+
+#endif
