@@ -116,23 +116,18 @@ void sn_memory_drop(void *p, size_t bytes) {
 
 /* ---- pages before their first use ---- */
 
-enum { PIECE = 32 << 20, SMALL_PAGE = 4096 };
-
-static bool is_resident(const char *p, size_t bytes) {
-    unsigned char page[PIECE / SMALL_PAGE];
-    size_t n = mapped_size(bytes) / page_size();
-    bool all = !mincore((void *)(uintptr_t)p, bytes, page);
-    for (size_t i = 0; all && i < n; i++) all = page[i] & 1;
-    return all;
+static bool is_resident(const char *page) {
+    unsigned char in;
+    return !mincore((void *)(uintptr_t)page, 1, &in) && in & 1;
 }
 
 void sn_memory_populate_file(const void *mapped, size_t bytes) {
     enum { MAX_BYTES = 1 << 30, POPULATE_READ = 22 /* Linux 5.14 */ };
     if (bytes > MAX_BYTES) bytes = MAX_BYTES;
-    for (size_t at = 0; at < bytes; at += PIECE) {
+    for (size_t at = 0; at < bytes; at += HUGE_PAGE) {
         char *piece = (char *)(uintptr_t)mapped + at;
-        size_t size = bytes - at < PIECE ? bytes - at : PIECE;
-        if (is_resident(piece, size)) madvise(piece, size, POPULATE_READ);
+        size_t size = bytes - at < HUGE_PAGE ? bytes - at : HUGE_PAGE;
+        if (is_resident(piece)) madvise(piece, size, POPULATE_READ);
     }
 }
 

@@ -31,8 +31,8 @@ void sn_memory_zero(void *p, size_t bytes);
 void sn_memory_drop(void *p, size_t bytes);
 
 /* Pages of a mapped file, of its first GiB, all at once: one by one, at the first use of each, they take several times as
- * long. Of pieces of 32 MB that are entirely in the page cache, so that nothing is read from the disk; but of a file that
- * the process may not write the kernel says that all is. The mapping begins at a page. Nothing happens before Linux 5.14. */
+ * long. Of pieces of 2 MB whose first page is in the page cache, so that hardly anything is read from the disk; but of a file
+ * that the process may not write the kernel says that all is. The mapping begins at a page. Nothing happens before Linux 5.14. */
 void sn_memory_populate_file(const void *mapped, size_t bytes);
 /* All pages of allocated memory at once, before they are written. Nothing happens before Linux 5.14. */
 void sn_memory_populate(void *p, size_t bytes);

@@ -15,9 +15,16 @@
 
 /* Fields that a thread team shares, by offset. */
 enum { TEAM_FN, TEAM_ARG = 8, TEAM_THREADS = 16, TEAM_GOT = 24, TEAM_SIZE = 32 };
-/* Fields of the barrier of a call, on its stack; a cache line each. */
-enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_SIZE = 128 };
+/* Fields of the barrier of a call, on its stack, as in runtime/threads.c: a cache line each, and an i32 for each thread,
+ * the number of the CPU where it was when it last came. */
+enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_CPU = 128 };
 enum { SPINS = 1000 }; /* about 50 microseconds, then a thread yields */
+/* What a waiting thread calls. */
+static const struct {
+    const char *yield, *cpu; /* NULL: the system does not say */
+} calls[] = {[SN_LINUX] = {"sched_yield", "sched_getcpu"},
+             [SN_WINDOWS] = {"SwitchToThread", "GetCurrentProcessorNumber"},
+             [SN_MACOS] = {"sched_yield", NULL}};
 
 static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
     em_type params[] = {e->ptr, e->i64, e->i64};
@@ -90,56 +97,86 @@ static void emit_run(em *e, const sn_aot *a, em_val team) {
     em_ret(e, NULL);
 }
 
-static em_val load_atomic(em *e, em_val p) {
-    em_val v = em_load_raw(e, e->i64, p, 8);
-    LLVMSetOrdering(v, LLVMAtomicOrderingAcquire);
+static em_val load_atomic(em *e, em_type t, em_val p, LLVMAtomicOrdering order) {
+    em_val v = em_load_raw(e, t, p, t == e->i64 ? 8 : 4);
+    LLVMSetOrdering(v, order);
     return v;
 }
 
 static void store_atomic(em *e, em_val v, em_val p, LLVMAtomicOrdering order) {
     em_val s = LLVMBuildStore(e->b, v, p);
-    LLVMSetAlignment(s, 8);
+    LLVMSetAlignment(s, LLVMTypeOf(v) == e->i64 ? 8 : 4);
     LLVMSetOrdering(s, order);
 }
 
+static em_val cpu_place(em *e, em_val barrier, em_val tid) {
+    return em_gep_bytes(e, barrier, em_add(e, em_mul(e, tid, 4), BARRIER_CPU));
+}
+
+/* Spins left for a thread that waits: none if another one was last seen on its CPU. */
+static em_var emit_spins(em *e, em_val barrier, em_val tid, em_val n, em_val cpu) {
+    em_var spins = em_let(e, em_i32(e, SPINS));
+    if (!cpu) return spins;
+    em_loop l = em_for(e, 0, n, 1);
+    em_val at = load_atomic(e, e->i32, cpu_place(e, barrier, l.i), LLVMAtomicOrderingMonotonic);
+    em_val shared = em_and(e, em_cmp(e, EM_EQ, at, cpu), em_cmp(e, EM_NE, l.i, tid));
+    em_set(e, spins, em_select(e, shared, em_i32(e, 0), em_get(e, spins)));
+    em_end(e, &l);
+    return spins;
+}
+
 /* Waits until the round changes: spins first, then yields the processor. */
-static void emit_waiting(em *e, em_val place, em_val round) {
-    const char *yield = e->target->system == SN_WINDOWS ? "SwitchToThread" : "sched_yield";
+static void emit_waiting(em *e, em_val place, em_val round, em_var spins) {
     LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
                       out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
-    em_var spin = em_let(e, em_i32(e, 0));
     LLVMBuildBr(e->b, again);
     LLVMPositionBuilderAtEnd(e->b, again);
-    em_val next = em_add(e, em_get(e, spin), em_i32(e, 1));
-    em_set(e, spin, em_imin(e, next, em_i32(e, SPINS)));
-    em_branch patient = em_if(e, em_cmp(e, EM_GE, next, em_i32(e, SPINS)));
-    em_call(e, em_extern(e, yield, e->i32, NULL, 0), NULL, 0);
+    em_val left = em_get(e, spins);
+    em_branch patient = em_if(e, em_cmp(e, EM_EQ, left, em_i32(e, 0)));
+    em_call(e, em_extern(e, calls[e->target->system].yield, e->i32, NULL, 0), NULL, 0);
     em_else(e, &patient);
+    em_set(e, spins, em_sub(e, left, em_i32(e, 1)));
     if (e->target->arch == SN_ARCH_X86_64) em_intrinsic(e, "llvm.x86.sse2.pause", NULL, 0, NULL, 0);
     em_endif(e, &patient);
-    em_val same = em_cmp(e, EM_EQ, load_atomic(e, place), round);
-    LLVMBuildCondBr(e->b, same, again, out);
+    em_val now = load_atomic(e, e->i64, place, LLVMAtomicOrderingAcquire);
+    LLVMBuildCondBr(e->b, em_cmp(e, EM_EQ, now, round), again, out);
     LLVMPositionBuilderAtEnd(e->b, out);
 }
 
 static em_val emit_barrier(em *e, const sn_aot *a) {
-    em_val self = aot_barrier_begin(e, a, "barrier", false).threads, fn = e->fn,
-           n = sn_aot_get(e, self, e->i64, offsetof(sn_threads, n));
+    aot_barrier_args q = aot_barrier_begin(e, a, "barrier", false);
+    em_val self = q.threads, fn = e->fn, n = sn_aot_get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch many = em_if(e, em_cmp(e, EM_GT, n, 1));
-    em_val b = sn_aot_get(e, self, e->ptr, offsetof(sn_threads, state));
+    em_val b = sn_aot_get(e, self, e->ptr, offsetof(sn_threads, state)), cpu = NULL;
+    const char *where = calls[e->target->system].cpu;
+    if (where) {
+        cpu = em_call(e, em_extern(e, where, e->i32, NULL, 0), NULL, 0);
+        store_atomic(e, cpu, cpu_place(e, b, q.tid), LLVMAtomicOrderingMonotonic);
+    }
     em_val waiting = em_gep_bytes(e, b, BARRIER_WAITING), place = em_gep_bytes(e, b, BARRIER_ROUND);
-    em_val round = load_atomic(e, place);
+    em_val round = load_atomic(e, e->i64, place, LLVMAtomicOrderingAcquire);
     em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
                                        LLVMAtomicOrderingAcquireRelease, 0);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, before, 1), n));
     store_atomic(e, em_i64(e, 0), waiting, LLVMAtomicOrderingMonotonic);
     store_atomic(e, em_add(e, round, 1), place, LLVMAtomicOrderingRelease);
     em_else(e, &last);
-    emit_waiting(e, place, round);
+    emit_waiting(e, place, round, emit_spins(e, b, q.tid, n, cpu));
     em_endif(e, &last);
     em_endif(e, &many);
     em_ret(e, NULL);
     return fn;
+}
+
+/* The barrier of a call, on its stack. */
+static em_val new_barrier(em *e, em_val n) {
+    em_val b = em_stack(e, SN_I8, BARRIER_CPU + 4 * SN_MAX_THREADS);
+    sn_aot_put(e, b, BARRIER_WAITING, 0);
+    sn_aot_put(e, b, BARRIER_ROUND, 0);
+    em_loop l = em_for(e, 0, n, 1);
+    em_store_raw(e, em_i32(e, -1), cpu_place(e, b, l.i), 4);
+    em_end(e, &l);
+    return b;
 }
 
 void sn_aot_emit_threads(em *e, const sn_aot *a) {
@@ -277,9 +314,8 @@ static em_val emit_variant(job *j) {
     em_val weights = sn_aot_get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
     em_val table = buffer_table(j, weights, q.state, q.args);
     em_val own = em_stack(e, SN_I8, sizeof(sn_threads)), n = worthwhile(j, q.threads),
-           barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
-    sn_aot_put(e, barrier, BARRIER_WAITING, 0);
-    sn_aot_put(e, barrier, BARRIER_ROUND, 0);
+           call = em_stack(e, SN_I8, sizeof(sn_call));
+    em_val barrier = j->a->openmp ? new_barrier(e, n) : LLVMConstNull(e->ptr);
     sn_aot_put(e, own, offsetof(sn_threads, n), n);
     sn_aot_put(e, own, offsetof(sn_threads, run), named(e, j->a, "run"));
     sn_aot_put(e, own, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
