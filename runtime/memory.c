@@ -69,6 +69,14 @@ void *sn_memory_map_sparse(size_t bytes) {
     return p;
 }
 
+void sn_memory_collapse(void *p, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    enum { COLLAPSE = 25 /* Linux 6.1 */ };
+    madvise(p, bytes, MADV_HUGEPAGE);
+    if (bytes >= HUGE_PAGE) madvise(p, HUGE_PAGE, COLLAPSE);
+#endif
+}
+
 void sn_memory_unmap(void *p, size_t bytes) {
     if (p) munmap(p, mapped_size(bytes));
 }

@@ -229,7 +229,7 @@ static bool open_model(program *p, sn_error *err) {
     sn_program_populate_weights(p);
     if (!sn_program_threads(p, err)) return false;
     if (p->o->target && !choose_target(p, err)) return false;
-    p->state = sn_program_allocate(p->manifest.state_bytes);
+    p->state = sn_program_allocate_state(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
     const char *tokenizer = p->o->tokenizer;
     if (!find_tokenizer(p, ".tokenizer", p->settings, path, sizeof path)) *p->settings = 0;

@@ -28,6 +28,7 @@ typedef struct program {
     sn_token_rules rules;           /* of an encoder-decoder */
     void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
     int64_t copied;                 /* size of the copy */
+    int64_t settled;                /* bytes of the state that sn_program_settle has seen */
     int64_t room;                   /* size of the workspace */
     int64_t sequences;              /* at once, of a language model */
     char folder[4096];              /* folder of the program's file */
@@ -41,8 +42,12 @@ extern const sn_file_inside sn_program_files[];
  * page cache, at once. */
 void sn_program_use_huge_pages(void);
 void sn_program_populate_weights(const program *p);
-/* Zeroed memory, from 2 MB in huge pages. NULL: none; sn_program_release accepts that. */
+/* Zeroed memory, from 2 MB in huge pages. NULL: none; sn_program_release accepts that. A state has small pages instead: a
+ * short prompt writes few of them, in places that lie far apart. With longer ones each call lets sn_program_settle put 2 MB
+ * more of it into huge pages. */
 void *sn_program_allocate(int64_t bytes);
+void *sn_program_allocate_state(int64_t bytes);
+void sn_program_settle(program *p);
 void sn_program_release(void *p, int64_t bytes);
 /* The path of the program's file, "": not known. The number of threads that was asked for, and these threads. */
 void sn_program_path(char *path, size_t room);

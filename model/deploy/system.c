@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { SMALL = 2 << 20 }; /* such a block has small pages */
+enum { HUGE_PAGE = 2 << 20 }; /* a smaller block has small pages */
 
 void sn_program_use_huge_pages(void) {
     enum { BYTES = 16 << 20 }; /* tokenizers, and lists as long as the vocabulary */
@@ -17,8 +17,19 @@ void sn_program_populate_weights(const program *p) {
 
 void *sn_program_allocate(int64_t bytes) {
     void *p = sn_memory_map((size_t)bytes);
-    if (p && bytes < SMALL) sn_memory_populate(p, (size_t)bytes);
+    if (p && bytes < HUGE_PAGE) sn_memory_populate(p, (size_t)bytes);
     return p;
+}
+
+void *sn_program_allocate_state(int64_t bytes) {
+    return bytes < HUGE_PAGE ? sn_program_allocate(bytes) : sn_memory_map_sparse((size_t)bytes);
+}
+
+void sn_program_settle(program *p) {
+    const int64_t left = p->manifest.state_bytes - p->settled;
+    if (left < HUGE_PAGE) return;
+    sn_memory_collapse((char *)p->state + p->settled, (size_t)left);
+    p->settled += HUGE_PAGE;
 }
 
 void sn_program_release(void *p, int64_t bytes) {

@@ -15,6 +15,14 @@ void *sn_program_allocate(int64_t bytes) {
     return VirtualAlloc(NULL, (size_t)bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
 }
 
+void *sn_program_allocate_state(int64_t bytes) {
+    return sn_program_allocate(bytes);
+}
+
+void sn_program_settle(program *p) {
+    (void)p;
+}
+
 void sn_program_release(void *p, int64_t bytes) {
     (void)bytes;
     if (p) VirtualFree(p, 0, MEM_RELEASE);

@@ -164,6 +164,25 @@ static void the_heap_has_huge_pages(void **state) {
 #endif
 }
 
+/* A sparse mapping takes one page for each place that is written, until it is collapsed; its contents stay. */
+static void sparse_pages_collapse(void **state) {
+    (void)state;
+    enum { SIZE = 7 * MB, STEP = MB / 4 };
+    unsigned char *p = sn_memory_map_sparse(SIZE);
+    assert_non_null(p);
+    for (size_t at = 0; at < SIZE / 2; at += STEP) {
+        assert_in_range(faults_of(p + at, 1, true), 1, 2); /* one may be of shadow memory */
+        p[at] = (unsigned char)(1 + at / STEP);
+    }
+    sn_memory_collapse(p, SIZE);
+    const long cost = faults_of(p + 4 * MB, 2 * MB, true); /* nothing was there */
+    for (size_t at = 0; at < 4 * MB; at++)
+        assert_int_equal(p[at], at % STEP || at >= SIZE / 2 ? 0 : 1 + at / STEP);
+    sn_memory_unmap(p, SIZE);
+    if (!has_huge_pages()) skip();
+    assert_in_range(cost, 1, 2 * MB / 4096 / 4); /* the system's memory may be in pieces */
+}
+
 static void room_is_known(void **state) {
     (void)state;
     assert_true(sn_memory_available() > MB);
@@ -171,9 +190,12 @@ static void room_is_known(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_heap_has_huge_pages), cmocka_unit_test(blocks_are_aligned),
-        cmocka_unit_test(mappings_are_zero),       cmocka_unit_test(pages_come_and_go),
-        cmocka_unit_test(pages_are_populated),     cmocka_unit_test(room_is_known)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_heap_has_huge_pages),
+                                       cmocka_unit_test(blocks_are_aligned),
+                                       cmocka_unit_test(mappings_are_zero),
+                                       cmocka_unit_test(pages_come_and_go),
+                                       cmocka_unit_test(pages_are_populated),
+                                       cmocka_unit_test(sparse_pages_collapse),
+                                       cmocka_unit_test(room_is_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
