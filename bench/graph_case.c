@@ -230,7 +230,7 @@ static double bytes_of(const graph_case *c, const sn_node *n) {
 
 sn_dtype sn_bench_factors(const sn_bench_options *o) {
     if (!o->compute || !strcmp(o->compute, "f32")) return SN_F32;
-    return !strcmp(o->compute, "bf16") ? SN_BF16 : SN_I8;
+    return !strcmp(o->compute, "int8") ? SN_I8 : SN_BF16;
 }
 
 const char *sn_bench_peer_compute(const sn_bench_options *o) {

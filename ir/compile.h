@@ -51,7 +51,9 @@ typedef struct sn_options {
      * and of weights stored as int8 (one scale a column). Then `weights` is NULL or "int8", which
      * store all matrices as int8; "int4", or "stored", which keeps blocks of integers and stores the
      * file's floats as int8: then the sums of a group are products of integers.
-     * Gradients are not affected: the weights of training entries are not constant. */
+     * Gradients are not affected: the weights of training entries are not constant.
+     * "bf16-unordered": "bf16", but products of matrices may be summed in any order: where this CPU has AMX they are,
+     * with the same bits for any number of threads. Artefacts compute "bf16". */
     const char *compute;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of
      * bf16 or f16 are then packed and looked up without an f32 copy. Sessions of other files work
@@ -133,8 +135,9 @@ sn_options sn_options_default(void);
  * least 1.2 times as fast as one of f32, else "f32". targets NULL: on this machine, by o->target; both are
  * measured on one thread in some milliseconds, once: the disk cache keeps them. Otherwise nothing is
  * measured: targets as in sn_emit_options, for other machines; "bf16" if all of them have
- * avx512bf16, and none has amx-bf16. Other values of o->compute stay; for "bf16" the note says whether it is not
- * faster than f32 on this machine. note "": there is nothing to say. */
+ * avx512bf16, and none has amx-bf16. "bf16-unordered" becomes "bf16" unless AMX is at least 1.2 times as fast as f32
+ * and bf16 on this machine. Other values of o->compute stay; for "bf16" the note says whether it is not
+ * faster than f32 here. note "": there is nothing to say. */
 bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t size, sn_error *err);
 
 /* Compiles all entries. Returns NULL and sets err to the module's first error, an invalid option,

@@ -56,12 +56,13 @@ typedef struct options {
 #define WEIGHTS \
     {"weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", NULL, 0, 0, \
      "storage type of constant matrices; the errors then include rounding; default: f32"}, \
-    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16|int8", "f32", 0, 0, \
-     "arithmetic of products; bf16: factors are rounded to bf16; int8: of products with constant matrices, " \
+    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16|bf16-unordered|int8", "f32", 0, 0, \
+     "arithmetic of products; bf16: factors are rounded to bf16; bf16-unordered: by AMX if " \
+     "there is one; int8: of products with constant matrices, " \
      "which are stored as int8"}
 #define COMPUTE \
-    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16", "f32", 0, 0, \
-     "arithmetic of products, forward and backward"}
+    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16|bf16-unordered", "f32", 0, 0, \
+     "arithmetic of products, forward and backward; bf16-unordered: by AMX if there is one"}
 #define WORK(levels_, backends_) \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
     {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "native, onednn, auto"}, \

@@ -45,7 +45,7 @@ static const arg table[] = {
      "value: of a program that is compiled with it, and must hold to it"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
-    {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16|int8", "f32", 0, 0,
+    {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16|bf16-unordered|int8", "f32", 0, 0,
      "arithmetic of products; bf16: the evaluator rounds their factors, too, where it tells what "
      "rounding alone makes; int8: with --invariant"},
     {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8|int4", NULL, 0, 0,

@@ -14,6 +14,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum { START_BYTES = 32 << 20 }; /* more than LLVM's global tables take */
 
@@ -427,6 +431,15 @@ static void derive_facts(sn_target *t) {
     t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
     /* engines run wasm32 on both kinds of CPUs: 16 registers suit either */
     t->vector_regs = (t->arch != SN_ARCH_X86_64 && !wasm) || t->has_avx512 ? 32 : 16;
+}
+
+bool sn_target_take_amx(sn_target *t) {
+#if defined(__x86_64__) && defined(__linux__)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2) */
+    t->amx = t->feature_set & BIT(AMX_BF16) &&
+             syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#endif
+    return t->amx;
 }
 
 bool sn_target_multiplies_bytes(const sn_target *t) {

@@ -295,9 +295,11 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, em_size_value(e, g->batch[i]));
     s.n_panels = em_ceil_div(e, s.n, p->panel);
 
+    gemm_begin_tiles(e, p);
     if (g->n_blocks) {
         begin_item(e, p, &s, zero(e));
         gemm_emit_blocks(e, p, &s);
+        gemm_end_tiles(e, p);
         em_end_kernel(e);
         return;
     }
@@ -334,6 +336,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     gemm_emit_loops(e, p, &s, c.row0, c.row1, c.panel0, c.panel1);
     em_end(e, &item);
     if (dynamic) end_dynamic(e, &rest, &step);
+    gemm_end_tiles(e, p);
     em_end_kernel(e);
 }
 

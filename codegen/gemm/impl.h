@@ -84,6 +84,7 @@ typedef struct gemm_plan {
     int half_mr;     /* largest power of two below MR */
     bool small_tile; /* few registers: a step has few multiply-adds */
     bool by_lane;    /* a factor of multiply-adds is a lane of a vector of A */
+    bool amx;        /* the microkernels are those of amx.c */
     bool odd_tiles;  /* experts have few rows each: microkernels of 3 and 5 rows, too */
     /* rows of the microkernels: MR, then powers of two down to 1, with odd_tiles 5 and 3 between */
     int tile_rows[GEMM_TILE_ROWS];
@@ -249,6 +250,12 @@ typedef enum gemm_ukr_kind {
     GEMM_UKR_PACKING_A, /* ... and packs rows of next_a over those that it has read */
 } gemm_ukr_kind;
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
+
+/* amx.c: the body of one of up to 16 rows or 32, between these, which surround a thread's work. */
+void gemm_emit_amx(em *e, const gemm_plan *p, int rows, int64_t a_stride, em_val k,
+                   const gemm_ukr_args *arg);
+void gemm_begin_tiles(em *e, const gemm_plan *p);
+void gemm_end_tiles(em *e, const gemm_plan *p);
 
 /* micro.c: an MC block of MC rows by n_panels whole panels from b on, stored at c (short_k). A call
  * for each microtile, and what the loops compute for it, would take a tenth of the time. */

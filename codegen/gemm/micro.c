@@ -378,6 +378,11 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                  .next_a = full && p->prefetch_next_a && !packing ? arg.next_a : NULL};
     bool const_k = !p->k_blocked && p->g->k.slot < 0;
     em_val k = const_k ? em_i64(e, p->g->k.value) : arg.k;
+    if (p->amx) {
+        gemm_emit_amx(e, p, rows, m.a_stride, k, &arg);
+        em_ret(e, NULL);
+        return fn;
+    }
     load_accumulators(e, &m, c.acc);
     if (packing)
         emit_packing_steps(e, &m, &c, k);

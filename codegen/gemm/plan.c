@@ -6,6 +6,7 @@
 enum {
     PAGE_BYTES = 4096,       /* of a page, and of a way of most L1 caches */
     MAX_MR = 14,             /* rows of a microtile */
+    AMX_MR = 32,             /* ... of two rows of tiles */
     MAX_MC = 1024,           /* rows of an MC block */
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
     KC_BYTES = 4096,         /* ... of this size */
@@ -216,6 +217,7 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 
 /* Rows of a microtile: as many as there are registers for accumulators. */
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
+    if (p->amx) return AMX_MR;
     if (p->nv == 4) return p->small_tile ? 3 : 6;
     int others = p->dot->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
     /* LLVM loads three neighbours of a transposed A at once, and spills an accumulator for it: each step then
@@ -265,6 +267,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
         p->sum_rows = 1;
         p->t = SN_I32;
     }
+    p->amx = t->amx && g->bf16 && !g->ragged_k && !g->symmetric;
     if (p->dot->k_of_word > 1) g = p->g = in_words(p);
     p->esize = (int)sn_dtype_size(p->t);
     p->b_type = g->b_packed && !g->groups.size && !g->bf16 ? g->b.dtype : compute;
@@ -297,8 +300,8 @@ static void choose_a(gemm_plan *p) {
     p->pack_a = p->pack_a_per_call || choose_pack_a(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest || g->ragged_k;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
-    p->a_transposed = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
-                      !g->prologue && !g->row_prologue && !g->n_blocks;
+    p->a_transposed = p->pack_a && !g->int8 && !p->amx && gemm_is(g->a.row, 1) &&
+                      !gemm_is(g->a.col, 1) && !g->prologue && !g->row_prologue && !g->n_blocks;
     p->a_transposed |= g->ragged_k;
     bool few_reads = p->joined_k > 1 && p->pack_b && !p->a_transposed && !g->groups.size;
     int64_t kc = (few_reads ? PACKED_KC_BYTES : KC_BYTES) / p->esize;
@@ -322,7 +325,7 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
     const em_size *m = &p->g->m;
     if (max_rows == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
     for (p->half_mr = 1; 2 * p->half_mr < p->mr;) p->half_mr *= 2;
-    p->odd_tiles = p->g->n_blocks > 0;
+    p->odd_tiles = p->g->n_blocks > 0 && !p->amx;
     for (int r = p->mr - 1; r >= 1; r--)
         if (gemm_has_tile(p, r) && (r <= max_rows || r == 1)) p->tile_rows[p->n_tile_rows++] = r;
     int64_t k = p->kc > 0 ? p->kc : KC_BYTES / p->esize;
@@ -340,7 +343,8 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
  * than the one before, and rows whose distance is a multiple of 4 KB would share a set of L1. */
 static void choose_short_k(gemm_plan *p) {
     const sn_gemm *g = p->g;
-    if (!g->b_packed || p->pack_b || p->k_blocked || p->pack_a_per_call || g->int8 || g->n_blocks)
+    if (!g->b_packed || p->pack_b || p->k_blocked || p->pack_a_per_call || g->int8 || g->n_blocks ||
+        p->amx)
         return;
     if (!p->direct_c || p->tile_rows[0] < p->mr || g->n.slot >= 0 || g->k.slot >= 0) return;
     if (gemm_one_panel(p)) return;
@@ -362,15 +366,15 @@ static void choose_row_kernels(gemm_plan *p) {
     p->has_group_row = g->groups.size && (plain || (packed && !g->n_blocks));
     if (p->ints.on && g->groups.bits == 4) p->has_group_row = false;
     if (g->rows_alike && !g->bf16) p->has_group_row = false; /* bf16: the same sums */
-    p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
+    p->has_ukr_1x2 = g->b_packed && !p->pack_b && !p->amx && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }
 
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    bool contiguous = !(p->joined_k > 1 && p->small_tile) && !g->n_blocks && !p->pack_b &&
-                      gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
+    bool contiguous = !(p->joined_k > 1 && p->small_tile) && !p->amx && !g->n_blocks &&
+                      !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
                       g->a.row.value == (p->joined_k > 1 ? p->k.value : g->k.value) &&
                       !gemm_is(g->m, 1);
     int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * p->joined_k; /* bytes */
@@ -439,7 +443,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     choose_row_kernels(p);
     choose_next_a(p, max_rows);
     choose_nc(p);
-    gemm_plan_prefetch(p);
+    if (!p->amx) gemm_plan_prefetch(p);
     if (!p->ints.on) place_scratch(p);
     return true;
 }
@@ -461,6 +465,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
     F(int8, p->g->int8)                                                                            \
     F(bf16, p->g->bf16)                                                                            \
+    F(amx, p->amx)                                                                                 \
     F(groups, p->g->groups.size > 0)                                                               \
     F(pairs, p->g->half_width > 0)                                                                 \
     F(prologue, p->g->prologue != NULL)                                                            \

@@ -58,7 +58,8 @@ sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t byte
                                  t->tune,
                                  t->features,
                                  sn_caches_text(&t->caches, caches, sizeof caches),
-                                 t->bitcode ? "bitcode" : "object"};
+                                 t->bitcode ? "bitcode" : "object",
+                                 t->amx ? "amx" : ""};
     enum { N = sizeof parts / sizeof parts[0] };
     XXH128_hash_t hash[N + 1]; /* a hash of hashes: parts cannot run together */
     for (size_t i = 0; i < N; i++) hash[i] = XXH3_128bits(parts[i], strlen(parts[i]));

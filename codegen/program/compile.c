@@ -105,7 +105,7 @@ static bool pass_options(compiler *c) {
                             .keep = o->keep,
                             .n_keep = o->n_keep,
                             .int8_compute = int8,
-                            .bf16_compute = o->compute && !strcmp(o->compute, "bf16"),
+                            .bf16_compute = sn_computes_bf16(o),
                             .precision = precision,
                             .cache = cache,
                             .source = o->source,
@@ -630,6 +630,7 @@ static bool compile(compiler *c) {
     advance(c, 0);
     p->cache_dir = c->o->cache_dir ? sn_arena_str(c->m, c->o->cache_dir) : NULL;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
+    if (!c->sink && sn_computes_unordered(c->o)) sn_target_take_amx(&p->target);
     p->target.bitcode |= c->sink && c->sink->bitcode;
     if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(

@@ -26,10 +26,11 @@ enum {
     INVARIANT = 16384,
     CHUNK = 32768,
     UNFUSED_ATTENTION = 65536,
-    NO_PASS = 131072 /* the pass `invariant` is off */
+    NO_PASS = 131072, /* the pass `invariant` is off */
+    UNORDERED = 262144
 };
 
-static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
+static const char *const arithmetics[] = {"f32", "bf16", "bf16-unordered", "int8", NULL};
 
 static const struct {
     unsigned both;
@@ -56,6 +57,8 @@ static const struct {
     {INVARIANT | ONEDNN,
      "invariant with backend 'onednn': how its primitives sum is not known; choose "
      "native or auto, which is native then"},
+    {INVARIANT | UNORDERED,
+     "invariant with compute 'bf16-unordered': a row's sums have any order; choose bf16"},
     {CHUNK | UNFUSED_ATTENTION,
      "invariant 'chunk' below level 3: its kernels sum over the keys in an order that "
      "depends on their number; use level 3 or 4"},
@@ -154,7 +157,8 @@ static bool check_values(const sn_options *o, sn_error *err) {
                            i);
     if (o->compute && !one_of(o->compute, arithmetics))
         return sn_fail(err, SN_ERR_USAGE,
-                       "compute '%s': choose f32, bf16 or int8; sn_choose_compute decides auto",
+                       "compute '%s': choose f32, bf16, bf16-unordered or int8; sn_choose_compute "
+                       "decides auto",
                        o->compute);
     if (invariants(o->invariant) < 0)
         return sn_fail(err, SN_ERR_USAGE, "invariant '%s': choose batch, chunk or batch,chunk",
@@ -171,6 +175,7 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->weights && (!strcmp(o->weights, "f32") || !strcmp(o->weights, "bf16")))
         facts |= WIDE_WEIGHTS;
     if (sn_computes_int8(o)) facts |= INT8_COMPUTE;
+    if (sn_computes_unordered(o)) facts |= UNORDERED;
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;
@@ -193,6 +198,14 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
 
 bool sn_computes_int8(const sn_options *o) {
     return o->compute && !strcmp(o->compute, "int8");
+}
+
+bool sn_computes_bf16(const sn_options *o) {
+    return o->compute && !strncmp(o->compute, "bf16", 4);
+}
+
+bool sn_computes_unordered(const sn_options *o) {
+    return o->compute && !strcmp(o->compute, "bf16-unordered");
 }
 
 sn_options sn_options_default(void) {

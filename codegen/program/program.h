@@ -110,6 +110,8 @@ bool sn_options_check(const sn_options *o, sn_error *err);
 bool sn_options_check_ahead(const sn_options *o, sn_error *err);
 /* Whether `compute` asks for products of integers. */
 bool sn_computes_int8(const sn_options *o);
+bool sn_computes_bf16(const sn_options *o); /* "bf16" or "bf16-unordered" */
+bool sn_computes_unordered(const sn_options *o);
 /* o->invariant as a sum of SN_INVARIANT_; -1: it is not one. */
 int sn_options_invariant(const sn_options *o);
 

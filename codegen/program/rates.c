@@ -2,9 +2,9 @@
  * generated and timed, because a feature bit says that an instruction exists, not at which rate; for
  * other machines a table says what is known of CPUs with a feature. */
 #include "codegen/program/rates.h"
-#include "codegen/backend.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/jit/jit.h"
+#include "codegen/program/program.h"
 #include "codegen/program/tune.h"
 #include "runtime/clock.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* A product whose operands stay in L2, and how often each arithmetic computes it. */
-enum { M = 112, N = 128, K = 512, ROUNDS = 12 };
+enum { M = 112, N = 128, K = 512, ROUNDS = 12, KINDS = 3 /* f32, bf16, AMX */ };
 static const double PAYS = 1.2, SAME = 1.05; /* bf16's rate over that of f32 */
 
 static const struct {
@@ -36,18 +36,24 @@ bool sn_rates_gain(sn_rates r) {
     return r.bf16 >= SAME * r.f32;
 }
 
+bool sn_rates_take_amx(sn_rates r) {
+    return r.amx >= PAYS * fmax(r.f32, r.bf16);
+}
+
 /* ---- this machine ---- */
 
 typedef struct trial {
     sn_jit *jit;
-    sn_kernel_fn *fn[2]; /* f32, bf16 */
+    int kinds;
+    sn_kernel_fn *fn[KINDS];
     char *memory, *scratch;
     void *buf[3];
-    double best[2]; /* seconds */
+    double best[KINDS]; /* seconds */
 } trial;
 
-static bool add_product(trial *p, const sn_target *t, int bf16, int64_t *scratch, sn_error *err) {
-    static const char *const names[] = {"rate_f32", "rate_bf16"};
+static bool add_product(trial *p, const sn_target *t, int kind, int64_t *scratch, sn_error *err) {
+    static const char *const names[KINDS] = {"rate_f32", "rate_bf16", "rate_amx"};
+    const bool bf16 = kind > 0;
     const em_size zero = EM_SIZE_CONST(0), one = EM_SIZE_CONST(1);
     const sn_gemm g = {
         .m = EM_SIZE_CONST(M),
@@ -62,14 +68,14 @@ static bool add_product(trial *p, const sn_target *t, int bf16, int64_t *scratch
     if (need > *scratch) *scratch = need;
     em e;
     LLVMModuleRef mod = NULL;
-    if (em_init(&e, t, names[bf16], SN_F32, err)) {
-        sn_gemm_emit(&e, names[bf16], &g);
+    if (em_init(&e, t, names[kind], SN_F32, err)) {
+        sn_gemm_emit(&e, names[kind], &g);
         mod = em_finish(&e, err);
     }
     bool ok = mod && sn_jit_compile(p->jit, mod, NULL, err);
     em_free(&e);
-    void *fn = ok ? sn_jit_lookup(p->jit, names[bf16], err) : NULL;
-    if (fn) memcpy(&p->fn[bf16], &fn, sizeof fn);
+    void *fn = ok ? sn_jit_lookup(p->jit, names[kind], err) : NULL;
+    if (fn) memcpy(&p->fn[kind], &fn, sizeof fn);
     return fn != NULL;
 }
 
@@ -88,11 +94,11 @@ static bool take_memory(trial *p, int64_t scratch, sn_error *err) {
 
 /* In alternation; the shortest time counts, because other load only lengthens it. */
 static void time_products(trial *p) {
-    for (int i = -2; i < 2 * ROUNDS; i++) {
+    for (int i = 0; i < p->kinds * (1 + ROUNDS); i++) { /* the first ones do not count */
         double start = sn_clock();
-        p->fn[i & 1](p->buf, NULL, p->scratch, 0, 1);
-        double seconds = sn_clock() - start, *best = &p->best[i & 1];
-        if (i == 0 || i == 1 || (i > 1 && seconds < *best)) *best = seconds;
+        p->fn[i % p->kinds](p->buf, NULL, p->scratch, 0, 1);
+        double seconds = sn_clock() - start, *best = &p->best[i % p->kinds];
+        if (i < 2 * p->kinds || seconds < *best) *best = seconds;
     }
 }
 
@@ -103,12 +109,16 @@ static bool measure(const sn_target *t, sn_rates *out, sn_error *err) {
                    t, &(sn_jit_options){.symbols = symbols, .n_symbols = SN_JIT_MEMORY}, err)};
     int64_t scratch = 0;
     bool ok = p.jit != NULL;
-    for (int bf16 = 0; ok && bf16 < 2; bf16++) ok = add_product(&p, t, bf16, &scratch, err);
+    sn_target tiles = *t;
+    p.kinds = sn_target_take_amx(&tiles) ? 3 : 2;
+    for (int i = 0; ok && i < p.kinds; i++)
+        ok = add_product(&p, i == 2 ? &tiles : t, i, &scratch, err);
     ok = ok && take_memory(&p, scratch, err);
     if (ok) time_products(&p);
     /* in tenths, as it is stored: who measures and who reads the store choose and say the same */
-    const double work = 2.0 * M * N * K * 1e-8;
-    if (ok) *out = (sn_rates){rint(work / p.best[0]) / 10, rint(work / p.best[1]) / 10};
+    double *const rate[KINDS] = {&out->f32, &out->bf16, &out->amx};
+    for (int i = 0; ok && i < KINDS; i++)
+        *rate[i] = i < p.kinds ? rint(2.0 * M * N * K * 1e-8 / p.best[i]) / 10 : 0;
     free(p.memory);
     free(p.scratch);
     if (p.jit) sn_jit_destroy(p.jit);
@@ -116,7 +126,7 @@ static bool measure(const sn_target *t, sn_rates *out, sn_error *err) {
 }
 
 /* What was measured, in the form of choices (tune.c): "answer N of M: WHY", then what it is about. */
-static const char stored[] = "answer %d of 2: f32 %lf, bf16 %lf GFLOP/s\n%n";
+static const char stored[] = "answer %d of 2: f32 %lf, bf16 %lf, AMX %lf GFLOP/s\n%n";
 
 bool sn_rates_measure(const sn_target *t, const char *cache_dir, sn_rates *out, sn_error *err) {
     char text[200], cpu[80], all[400];
@@ -129,13 +139,14 @@ bool sn_rates_measure(const sn_target *t, const char *cache_dir, sn_rates *out, 
     bool ok = false;
     if (sn_cache_get(c, SN_CACHE_CHOICE, key, &o)) {
         snprintf(all, sizeof all, "%.*s", (int)o.size, (const char *)o.data);
-        ok = sscanf(all, stored, &which, &out->f32, &out->bf16, &end) == 3 && end &&
+        ok = sscanf(all, stored, &which, &out->f32, &out->bf16, &out->amx, &end) == 4 && end &&
              !strcmp(all + end, text) && out->f32 > 0;
         sn_object_free(&o);
     }
     if (!ok && (ok = measure(t, out, err))) {
-        int n = snprintf(all, sizeof all, "answer %d of 2: f32 %.1f, bf16 %.1f GFLOP/s\n%s",
-                         sn_rates_pay(*out), out->f32, out->bf16, text);
+        int n =
+            snprintf(all, sizeof all, "answer %d of 2: f32 %.1f, bf16 %.1f, AMX %.1f GFLOP/s\n%s",
+                     sn_rates_pay(*out), out->f32, out->bf16, out->amx, text);
         o = (sn_object){(uint8_t *)all, (size_t)n};
         sn_cache_put(c, SN_CACHE_CHOICE, key, &o);
     }
@@ -171,28 +182,32 @@ static bool choose_by_rule(sn_options *o, const char *list, char *note, size_t s
     return true;
 }
 
-/* Whether oneDNN, which is not asked for, has instructions that generated code does not use. */
-static bool uses_amx(const sn_options *o, const sn_target *t) {
-    const sn_backend *library = sn_backend_library();
-    return library && sn_target_has(t, "amx-bf16") &&
-           (!o->backend || strcmp(o->backend, library->name));
-}
-
 bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t size, sn_error *err) {
-    const bool open = o->compute && !strcmp(o->compute, "auto"),
-               bf16 = o->compute && !strcmp(o->compute, "bf16");
+    const bool open = o->compute && !strcmp(o->compute, "auto"), any = sn_computes_unordered(o);
+    const char *const given = o->compute;
     *note = 0;
     if (open && targets) return choose_by_rule(o, targets, note, size, err);
-    if (!open && (!bf16 || targets || o->plan_only)) return true;
+    if (any && targets) {
+        o->compute = "bf16";
+        snprintf(note, size, "compute bf16-unordered: as bf16, which other machines compute alike");
+    }
+    if (!open && (!sn_computes_bf16(o) || targets || o->plan_only)) return true;
     sn_target t;
     sn_rates r;
     if (!sn_target_init(&t, o->target, err)) return false;
     if (!sn_target_runs_here(&t)) return true; /* sn_compile says so */
     if (!sn_rates_measure(&t, o->cache_dir, &r, err)) return false;
+    const bool amx = sn_rates_take_amx(r);
+    if (!open && !any && sn_rates_gain(r)) return true;
     if (open) o->compute = sn_rates_pay(r) ? "bf16" : "f32";
-    if (open || !sn_rates_gain(r))
-        snprintf(note, size, "compute %s: %s: a thread has %.0f GFLOP/s in bf16, %.0f in f32%s",
-                 open ? "auto" : "bf16", open ? o->compute : "not faster than f32 on this machine",
-                 r.bf16, r.f32, uses_amx(o, &t) ? "; backend onednn multiplies with AMX" : "");
+    if (any && !amx) o->compute = "bf16";
+    const char *what = open  ? o->compute
+                       : any ? amx ? "AMX" : "as bf16"
+                             : "not faster than f32 on this machine";
+    int n = snprintf(note, size, "compute %s: %s: a thread has %.0f GFLOP/s in bf16, %.0f in f32",
+                     given, what, r.bf16, r.f32);
+    if (r.amx > 0)
+        snprintf(note + n, size - (size_t)n, ", %.0f by AMX%s", r.amx,
+                 any || !amx ? "" : " (bf16-unordered)");
     return true;
 }

@@ -384,13 +384,14 @@ const char *train_settings_text(const train_settings *s, char *buf, size_t size)
         buf, size,
         "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "
         "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g%s "
-        "schedule %d %.17g %.17g %lld %lld%s%s%s%s%s",
+        "schedule %d %.17g %.17g %lld %lld%s%s%s%s%s%s",
         (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
         (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
         (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
         (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
         s->decay_groups, o->max_norm, average, (int)c->kind, c->peak, c->final,
         (long long)c->warmup, (long long)c->total, f32 ? "" : " precision ",
-        f32 ? "" : s->precision, slices, s->compute ? " compute bf16" : "", groups);
+        f32 ? "" : s->precision, slices, s->compute ? " compute " : "",
+        s->compute ? s->compute : "", groups);
     return buf;
 }

@@ -40,7 +40,7 @@ bool train_choose_compute(const train_request *r, train_settings *s, sn_error *e
                            err))
         return false;
     if (*note && r->event) r->event(r->ctx, note);
-    s->compute = o.compute && !strcmp(o.compute, "bf16") ? "bf16" : NULL;
+    s->compute = o.compute && strcmp(o.compute, "f32") ? o.compute : NULL;
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* Option `compute` bf16: products are what the definition says, factors rounded to bf16 and pairs along K
  * summed the odd one first, in every bit: at every level, on every target, for every number of
  * threads, forward and in gradients, by kernels and by the evaluator. */
+#include "codegen/emit/target.h"
 #include "frontend/sinter.h"
 #include "passes/passes.h"
 #include "tests/support/noise.h"
@@ -47,6 +48,24 @@ static float sum(const float *a, int a_step, const float *b, int b_step, int n) 
     return s;
 }
 
+/* By AMX: of 32 k the even ones and the odd ones from 0 on, then both together. */
+static float tiled_sum(const float *a, int a_step, const float *b, int b_step, int n) {
+    float s = 0;
+    for (int k = 0; k < n; k += 32) {
+        float half[2] = {0, 0};
+        for (int i = k; i < n && i < k + 32; i++)
+            half[i & 1] = normal(fmaf(rounded(a[i * a_step]), rounded(b[i * b_step]), half[i & 1]));
+        s = normal(s + normal(half[0] + half[1]));
+    }
+    return s;
+}
+
+static bool tiled; /* which of them is wanted */
+
+static float sum_of(const float *a, int a_step, const float *b, int b_step, int n) {
+    return (tiled ? tiled_sum : sum)(a, a_step, b, b_step, n);
+}
+
 /* Large and small ones, and subnormal ones. */
 static void fill(float *v, int n, uint32_t seed) {
     for (int i = 0; i < n; i++) {
@@ -61,11 +80,11 @@ static void prepare(int T, int N, int K) {
     fill(w, N * K, 77777);
     fill(dy, T * N, 999999);
     for (int t = 0; t < T; t++)
-        for (int n = 0; n < N; n++) want[0][t * N + n] = sum(x + t * K, 1, w + n * K, 1, K);
+        for (int n = 0; n < N; n++) want[0][t * N + n] = sum_of(x + t * K, 1, w + n * K, 1, K);
     for (int t = 0; t < T; t++)
-        for (int k = 0; k < K; k++) want[1][t * K + k] = sum(dy + t * N, 1, w + k, K, N);
+        for (int k = 0; k < K; k++) want[1][t * K + k] = sum_of(dy + t * N, 1, w + k, K, N);
     for (int n = 0; n < N; n++)
-        for (int k = 0; k < K; k++) want[2][n * K + k] = sum(dy + n, N, x + k, K, T);
+        for (int k = 0; k < K; k++) want[2][n * K + k] = sum_of(dy + n, N, x + k, K, T);
 }
 
 static void define(sn_module *m, int N, int K) {
@@ -80,7 +99,7 @@ static void define(sn_module *m, int N, int K) {
 
 typedef struct way {
     int level, threads;
-    const char *target;
+    const char *target, *compute; /* NULL: bf16 */
 } way;
 
 static sn_options options(const way *how) {
@@ -88,7 +107,7 @@ static sn_options options(const way *how) {
     o.level = how->level;
     o.threads = how->threads;
     o.target = how->target;
-    o.compute = "bf16";
+    o.compute = how->compute ? how->compute : "bf16";
     return o;
 }
 
@@ -135,6 +154,21 @@ static void check(int T, int N, int K, way how) {
     sn_module_free(m);
 }
 
+/* AMX has an order of its own, for any number of threads and rows; elsewhere it is that of bf16. */
+static void unordered(void **state) {
+    (void)state;
+    sn_target t;
+    sn_error err = {0};
+    need(sn_target_init(&t, NULL, &err), &err);
+    tiled = sn_target_take_amx(&t);
+    for (int threads = 1; threads <= 3; threads++)
+        check(MAX_T, 70, threads == 2 ? 301 : 128,
+              (way){.level = 4, .threads = threads, .compute = "bf16-unordered"});
+    tiled = false;
+    check(MAX_T, 70, 128,
+          (way){.level = 4, .target = "native,-amx-bf16", .compute = "bf16-unordered"});
+}
+
 static void levels(void **state) {
     (void)state;
     for (int level = 0; level <= 4; level++) check(MAX_T, 70, 128, (way){.level = level});
@@ -156,7 +190,7 @@ static void targets(void **state) {
 
 static void threads(void **state) {
     (void)state;
-    for (int n = 1; n <= 3; n++) check(MAX_T, 96, 200, (way){4, n, NULL});
+    for (int n = 1; n <= 3; n++) check(MAX_T, 96, 200, (way){.level = 4, .threads = n});
 }
 
 /* Rows select blocks of columns. */
@@ -416,7 +450,8 @@ static void fewer_bits(void **state) {
         check_stored("w", 70, 160, "int8", NULL, (way){.level = 4, .target = names[i]});
         store_int4(70, 160);
         check_stored("w", 70, 160, "int4", NULL, (way){.level = i ? 4 : 0, .target = names[i]});
-        check_stored("w", 70, 160, "int4", NULL, (way){4, 2, names[i]});
+        check_stored("w", 70, 160, "int4", NULL,
+                     (way){.level = 4, .threads = 2, .target = names[i]});
     }
     store_int8(33, 67); /* not whole vectors along K */
     check_stored("w", 33, 67, "int8", NULL, (way){.level = 4});
@@ -488,11 +523,11 @@ static void reports(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),          cmocka_unit_test(sizes),
-        cmocka_unit_test(targets),         cmocka_unit_test(threads),
-        cmocka_unit_test(evaluator),       cmocka_unit_test(experts),
-        cmocka_unit_test(fewer_bits),      cmocka_unit_test(blocks_of_files),
-        cmocka_unit_test(trained_experts), cmocka_unit_test(odd_parts),
-        cmocka_unit_test(reports)};
+        cmocka_unit_test(unordered),       cmocka_unit_test(levels),
+        cmocka_unit_test(sizes),           cmocka_unit_test(targets),
+        cmocka_unit_test(threads),         cmocka_unit_test(evaluator),
+        cmocka_unit_test(experts),         cmocka_unit_test(fewer_bits),
+        cmocka_unit_test(blocks_of_files), cmocka_unit_test(trained_experts),
+        cmocka_unit_test(odd_parts),       cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

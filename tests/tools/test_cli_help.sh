@@ -27,10 +27,12 @@ says '^compile  *[0-9.]* s'
 
 # arithmetic by measured rates; without an instruction for it bf16 is not faster
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute auto
-says '^sinter generate: note: compute auto: .*: a thread has .* GFLOP/s in bf16, .* in f32\(; backend onednn multiplies with AMX\)\?$'
+says '^sinter generate: note: compute auto: .*: a thread has .* GFLOP/s in bf16, .* in f32\(, [0-9]* by AMX\( (bf16-unordered)\)\?\)\?$'
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16 --target x86-64-v3
 says '^sinter generate: note: compute bf16: not faster than f32 on this machine: a thread has .* GFLOP/s in bf16'
-refused 2 'compute is .half.; allowed: stored|auto|f32|bf16|int8' generate "$nano" -p 0 --compute half
+run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16-unordered
+says '^sinter generate: note: compute bf16-unordered: \(AMX\|as bf16\): a thread has .* GFLOP/s in bf16'
+refused 2 'compute is .half.; allowed: stored|auto|f32|bf16|bf16-unordered|int8' generate "$nano" -p 0 --compute half
 refused 2 'compute int8 contradicts --backend onednn' generate "$nano" -p 0 --compute int8 --backend onednn
 run 0 env
 grep -q '^oneDNN  *none' "$tmp/out" || run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16 --backend onednn

@@ -24,8 +24,9 @@ typedef struct cmd_compile {
     {"accept", 0, ARG_TEXT, at, "FILE:LINE,…", NULL, 0, 0, \
      "with --strict: lines of a model in C whose operations may be unfused, as with sn_accept_unfused"}
 #define CMD_COMPUTE_ARG(at) \
-    {"compute", 0, ARG_CHOICE, at, "stored|auto|f32|bf16|int8", "stored", 0, 0, \
-     "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; int8: linear maps as " \
+    {"compute", 0, ARG_CHOICE, at, "stored|auto|f32|bf16|bf16-unordered|int8", "stored", 0, 0, \
+     "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; " \
+     "bf16-unordered: the same in any order of sums, by AMX where that is faster; int8: linear maps as " \
      "products of 8-bit integers, activations quantised by rows; " \
      "stored: what sinter quantize recorded in the folder, or f32; auto: the same, but bf16 where " \
      "nothing is recorded and it is at least 1.2 times as fast as f32"}

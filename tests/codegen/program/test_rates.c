@@ -1,5 +1,4 @@
 /* What `compute` "auto" becomes: by two rates, by what is known of targets, and measured, once. */
-#include "codegen/backend.h"
 #include "codegen/program/rates.h"
 #include "codegen/jit/cache.h"
 
@@ -13,14 +12,18 @@ static void rates(void **state) {
     (void)state;
     static const struct {
         sn_rates r;
-        bool pays, gains;
+        bool pays, gains, takes_amx;
     } rows[] = {
-        {{100, 200}, true, true},  {{100, 120}, true, true},   {{100, 119}, false, true},
-        {{100, 105}, false, true}, {{100, 104}, false, false}, {{100, 50}, false, false},
+        {{100, 200, 0}, true, true, false},   {{100, 120, 0}, true, true, false},
+        {{100, 119, 0}, false, true, false},  {{100, 105, 0}, false, true, false},
+        {{100, 104, 0}, false, false, false}, {{100, 50, 0}, false, false, false},
+        {{100, 50, 120}, false, false, true}, {{100, 50, 119}, false, false, false},
+        {{100, 200, 239}, true, true, false}, {{100, 200, 240}, true, true, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(sn_rates_pay(rows[i].r), rows[i].pays);
         assert_int_equal(sn_rates_gain(rows[i].r), rows[i].gains);
+        assert_int_equal(sn_rates_take_amx(rows[i].r), rows[i].takes_amx);
     }
 }
 
@@ -70,6 +73,7 @@ static void untouched(void **state) {
         {{.compute = "f32"}, NULL, "f32"},
         {{.compute = "int8"}, NULL, "int8"},
         {{.compute = "bf16", .plan_only = true}, NULL, "bf16"},
+        {{.compute = "bf16-unordered", .plan_only = true}, NULL, "bf16-unordered"},
         {{.compute = "bf16"}, "aarch64", "bf16"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -101,16 +105,26 @@ static void measured_once(void **state) {
     assert_memory_equal(&first, &r, sizeof r); /* to the last bit: it was read */
     assert_string_equal(note[0], note[1]);
     assert_non_null(strstr(note[0], "GFLOP/s in bf16"));
-    bool amx = sn_target_has(&t, "amx-bf16") && sn_backend_library();
-    assert_int_equal(strstr(note[0], "AMX") != NULL, amx);
+    const bool amx = sn_target_take_amx(&t);
+    assert_true(amx == (first.amx > 0) && amx == (strstr(note[0], "by AMX") != NULL));
+    assert_true(!amx || sn_target_has(&t, "amx-bf16"));
+    sn_options any = {.compute = "bf16-unordered", .cache_dir = scratch_dir};
+    assert_true(sn_choose_compute(&any, NULL, note[1], sizeof note[1], &err));
+    assert_string_equal(any.compute, sn_rates_take_amx(first) ? "bf16-unordered" : "bf16");
+    assert_non_null(strstr(note[1], sn_rates_take_amx(first) ? "unordered: AMX:" : "as bf16:"));
+    any.compute = "bf16-unordered"; /* artefacts, ranks: the order that all CPUs have */
+    assert_true(sn_choose_compute(&any, "sapphirerapids", note[1], sizeof note[1], &err));
+    assert_string_equal(any.compute, "bf16");
+    assert_non_null(strstr(note[1], "compute bf16-unordered: as bf16"));
     sn_options o = {.compute = "bf16", .cache_dir = scratch_dir};
     assert_true(sn_choose_compute(&o, NULL, note[0], sizeof note[0], &err));
     assert_int_equal(!*note[0], sn_rates_gain(first));
     assert_true(!*note[0] || strstr(note[0], "compute bf16: not faster than f32"));
+    assert_true(sn_target_init(&t, NULL, &err));
     assert_true(sn_rates_measure(&t, "none", &r, &err) && r.f32 > 0 && r.bf16 > 0);
     /* a rate that is not stored is one that could be: the first choice equals all later ones */
-    snprintf(note[0], sizeof note[0], "%.1f %.1f", r.f32, r.bf16);
-    assert_int_equal(sscanf(note[0], "%lf %lf", &first.f32, &first.bf16), 2);
+    snprintf(note[0], sizeof note[0], "%.1f %.1f %.1f", r.f32, r.bf16, r.amx);
+    assert_int_equal(sscanf(note[0], "%lf %lf %lf", &first.f32, &first.bf16, &first.amx), 3);
     assert_memory_equal(&first, &r, sizeof r);
 }
 

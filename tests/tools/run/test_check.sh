@@ -41,6 +41,8 @@ END
 run 0 check "$tmp/product.c" --compute bf16 --no-gradients --levels 0,4
 prints '^single  *results  *[0-9.]*e-0[34]  *[0-9.]*e-0[34]  *same bits'
 prints '^double  *results  *[0-9.]*e[-+][01][0-9]  *[0-9.]*e[-+][01][0-9]  *same bits'
+run 0 check "$tmp/product.c" --compute bf16-unordered --no-gradients --levels 4
+prints '^single  *results  *[0-9.]*e-0[34]  *same bits'
 refused 2 "no input or parameter 'nobody'; its inputs: features, ids, factor$" check "$tmp/plain.c" --levels 4 -i nobody=1
 refused 2 "there is no entry 'none'" check "$tmp/plain.c" --entry none
 

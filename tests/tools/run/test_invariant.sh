@@ -83,6 +83,7 @@ refused 2 "invariant 'bits': choose batch, chunk or batch,chunk" check "$tmp/ste
 refused 2 "invariant 'batch,': choose batch, chunk or batch,chunk" generate --preset gpt2 --invariant batch,
 refused 2 "invariant without the pass" generate --preset gpt2 --invariant batch --off invariant
 refused 2 "invariant 'chunk' below level 3" generate --preset gpt2 --invariant chunk --level 2
+refused 2 "invariant with compute 'bf16-unordered'" check "$tmp/step.c" --invariant=batch --compute bf16-unordered
 refused 2 "invariant with backend 'onednn'" generate --preset gpt2 --invariant batch --backend onednn
 
 echo "$cases cases, $failures failed"
