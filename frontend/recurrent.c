@@ -77,11 +77,14 @@ sn_tensor recur(const sn_forward_ctx *s, int64_t heads, int64_t rows, int64_t co
     return r.y[0];
 }
 
-sn_tensor for_heads(sn_tensor x, int64_t heads) {
+sn_tensor for_heads(sn_tensor x, int64_t heads, bool tiled) {
     sn_dim B = sn_dim_of(x, 0), T = sn_dim_of(x, 1), groups = sn_dim_of(x, 2), n = sn_dim_of(x, 3);
     x = sn_swap(x, 1, 2);
     if (groups == heads) return x;
-    x = sn_broadcast(sn_expand(x, 2), B, groups, heads / groups, T, n);
+    if (tiled)
+        x = sn_broadcast(sn_expand(x, 1), B, heads / groups, groups, T, n);
+    else
+        x = sn_broadcast(sn_expand(x, 2), B, groups, heads / groups, T, n);
     return sn_reshape(x, B, heads, T, n);
 }
 
@@ -106,13 +109,18 @@ static sn_tensor by_head(sn_tensor x) {
     return sn_swap(x, 1, 2);
 }
 
+/* -e^a_log, from the parameter. */
+static sn_tensor rate_of(const recurrent_layer *r, sn_tensor a_log) {
+    return r->rates ? a_log : sn_neg(sn_exp(a_log));
+}
+
 /* What a step keeps of the state, e^(-e^a_log softplus(x + dt_bias)), and softplus(..) itself, for x
  * [B, T, heads]: [B, heads, T] each. */
 static sn_tensor decay(const recurrent_layer *r, sn_tensor x, sn_tensor *dt) {
     sn_module *m = sn_module_of(x);
     *dt = by_head(sn_softplus(sn_add(x, sn_param(m, "dt_bias", SN_F32, r->heads))));
-    sn_tensor rate = col(sn_exp(sn_param(m, "A_log", SN_F32, r->heads)));
-    return sn_exp(sn_neg(sn_mul(rate, *dt)));
+    sn_tensor rate = col(rate_of(r, sn_param(m, "A_log", SN_F32, r->heads)));
+    return sn_exp(sn_mul(rate, *dt));
 }
 
 static sn_tensor split(sn_tensor x, int axis, int64_t *at, int64_t n) {
@@ -135,6 +143,16 @@ typedef struct delta_parts {
     sn_tensor qkv, gate, beta, decay;
 } delta_parts;
 
+/* Of each group its heads' betas, and decays. */
+static void take_ba(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x,
+                    delta_parts *p) {
+    int64_t G = r->key_heads, H = r->heads, per = H / G;
+    sn_dim B = s->B, T = s->T;
+    sn_tensor ba = sn_reshape(sn_nn_linear(x, "in_proj_ba", 2 * H, 0), B, T, G, 2 * per);
+    p->beta = sn_reshape(sn_slice(ba, 3, 0, per), B, T, H);
+    p->decay = sn_reshape(sn_slice(ba, 3, per, per), B, T, H);
+}
+
 /* As Qwen3-Next has them: of each group a query, a key, and its heads' values and gates, in one map. */
 static delta_parts parts_by_group(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
     int64_t G = r->key_heads, H = r->heads, per = H / G, K = r->key, V = r->value, at = 0;
@@ -145,26 +163,28 @@ static delta_parts parts_by_group(const recurrent_layer *r, const sn_forward_ctx
               k = sn_reshape(split(all, 3, &at, K), B, T, G * K),
               v = sn_reshape(split(all, 3, &at, per * V), B, T, H * V),
               z = sn_reshape(split(all, 3, &at, per * V), B, T, H * V);
-    sn_tensor ba = sn_reshape(sn_nn_linear(x, "in_proj_ba", 2 * H, 0), B, T, G, 2 * per);
-    return (delta_parts){.qkv = sn_concat(2, q, k, v),
-                         .gate = z,
-                         .beta = sn_reshape(sn_slice(ba, 3, 0, per), B, T, H),
-                         .decay = sn_reshape(sn_slice(ba, 3, per, per), B, T, H)};
+    delta_parts p = {.qkv = sn_concat(2, q, k, v), .gate = z};
+    take_ba(r, s, x, &p);
+    return p;
 }
 
-static delta_parts separate_parts(const recurrent_layer *r, sn_tensor x) {
+static delta_parts separate_parts(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
     int64_t H = r->heads, V = r->value;
-    return (delta_parts){.qkv =
-                             sn_nn_linear(x, "in_proj_qkv", 2 * r->key_heads * r->key + H * V, 0),
-                         .gate = sn_nn_linear(x, "in_proj_z", H * V, 0),
-                         .beta = sn_nn_linear(x, "in_proj_b", H, 0),
-                         .decay = sn_nn_linear(x, "in_proj_a", H, 0)};
+    delta_parts p = {.qkv = sn_nn_linear(x, "in_proj_qkv", 2 * r->key_heads * r->key + H * V, 0),
+                     .gate = sn_nn_linear(x, "in_proj_z", H * V, 0)};
+    if (r->ba) {
+        take_ba(r, s, x, &p);
+        return p;
+    }
+    p.beta = sn_nn_linear(x, "in_proj_b", H, 0);
+    p.decay = sn_nn_linear(x, "in_proj_a", H, 0);
+    return p;
 }
 
 sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
     int64_t G = r->key_heads, H = r->heads, K = r->key, V = r->value, at = 0;
     sn_dim B = s->B, T = s->T;
-    delta_parts p = r->separate ? separate_parts(r, x) : parts_by_group(r, s, x);
+    delta_parts p = r->separate ? separate_parts(r, s, x) : parts_by_group(r, s, x);
     sn_tensor beta = by_head(sn_sigmoid(p.beta)), dt, kept = decay(r, p.decay, &dt), q, k, v;
     sn_tensor all = short_conv(s, p.qkv, "conv1d", r->kernel, false);
     q = unit(sn_reshape(split(all, 2, &at, G * K), B, T, G, K));
@@ -172,7 +192,8 @@ sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_
     v = sn_split_heads(split(all, 2, &at, H * V), H);
     q = sn_mul(q, 1 / sqrt((double)K));
     sn_tensor y = recur(s, H, K, V, delta_step,
-                        (sn_tensor[]){for_heads(q, H), for_heads(k, H), v, col(kept), beta, NULL});
+                        (sn_tensor[]){for_heads(q, H, r->tiled), for_heads(k, H, r->tiled), v,
+                                      col(kept), beta, NULL});
     y = sn_merge_heads(sn_nn_rms_norm(y, "norm", r->eps));
     return sn_nn_linear(sn_mul(y, sn_silu(p.gate)), "out_proj", sn_dim_of(x, 2), 0);
 }
@@ -197,7 +218,7 @@ sn_tensor kimi_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_t
     sn_tensor f = two_maps(x, "f_a_proj", "f_b_proj", K, W);
     f = sn_softplus(sn_add(f, sn_param(s->m, "dt_bias", SN_F32, W)));
     sn_tensor rate = sn_reshape(sn_param(s->m, "A_log", SN_F32, 1, 1, H, 1), H, 1, 1);
-    sn_tensor kept = sn_exp(sn_neg(sn_mul(sn_exp(rate), sn_split_heads(f, H))));
+    sn_tensor kept = sn_exp(sn_mul(rate_of(r, rate), sn_split_heads(f, H)));
     sn_tensor beta = by_head(sn_sigmoid(sn_nn_linear(x, "b_proj", H, 0)));
     sn_tensor y =
         recur(s, H, K, K, delta_step, (sn_tensor[]){q, unit(part[1]), part[2], kept, beta, NULL});
@@ -224,8 +245,8 @@ sn_tensor mamba2_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tenso
     in = short_conv(s, in, "conv1d", r->kernel, r->conv_bias);
     at = 0;
     sn_tensor u = sn_split_heads(split(in, 2, &at, H * V), H);
-    sn_tensor k = for_heads(sn_reshape(split(in, 2, &at, G * K), B, T, G, K), H);
-    sn_tensor q = for_heads(sn_reshape(split(in, 2, &at, G * K), B, T, G, K), H);
+    sn_tensor k = for_heads(sn_reshape(split(in, 2, &at, G * K), B, T, G, K), H, false);
+    sn_tensor q = for_heads(sn_reshape(split(in, 2, &at, G * K), B, T, G, K), H, false);
     sn_tensor y =
         recur(s, H, K, V, state_space_step, (sn_tensor[]){q, k, sn_mul(u, col(dt)), kept, NULL});
     sn_tensor skip = sn_reshape(sn_param(s->m, "D", SN_F32, H), H, 1, 1);

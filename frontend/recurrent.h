@@ -18,7 +18,11 @@ struct recurrent_layer {
     int64_t rank;             /* Mamba's: the width of the steps' projection */
     bool norms;               /* Mamba's: of steps, B and C */
     bool separate;            /* Gated DeltaNet's maps: Qwen3.5's, else Qwen3-Next's */
-    double eps;               /* of its norms */
+    bool ba;                  /* separate, but for those of betas and decays */
+    bool rates;               /* parameters A_log hold -e^A_log, as in GGUF files */
+    bool
+        tiled; /* head h has the key of group h % key_heads, else those of a group are neighbours */
+    double eps; /* of its norms */
 };
 
 /* Gated DeltaNet with Qwen3-Next's or Qwen3.5's names [Yang et al. 2024, "Gated Delta Networks"]. */
@@ -49,7 +53,8 @@ sn_tensor short_conv(const sn_forward_ctx *s, sn_tensor x, const char *name, int
 sn_tensor recur(const sn_forward_ctx *s, int64_t heads, int64_t rows, int64_t columns,
                 sn_scan_fn body, const sn_tensor *x);
 
-/* x [B, T, groups, n] -> [B, heads, T, n]: each group for heads / groups heads. */
-sn_tensor for_heads(sn_tensor x, int64_t heads);
+/* x [B, T, groups, n] -> [B, heads, T, n]: each group for heads / groups heads, which are neighbours or, tiled, `groups`
+ * apart. */
+sn_tensor for_heads(sn_tensor x, int64_t heads, bool tiled);
 
 #endif

@@ -17,7 +17,10 @@
         INT_KEY_OR(causal_lm, recurrent.key, "linear_key_head_dim", 128, 1, 1 << 12),              \
         INT_KEY_OR(causal_lm, recurrent.value, "linear_value_head_dim", 128, 1, 1 << 12),          \
         INT_KEY_OR(causal_lm, recurrent.key_heads, "linear_num_key_heads", 16, 1, 1 << 12),        \
-        INT_KEY_OR(causal_lm, recurrent.heads, "linear_num_value_heads", 32, 1, 1 << 12)
+        INT_KEY_OR(causal_lm, recurrent.heads, "linear_num_value_heads", 32, 1, 1 << 12),          \
+        BOOL_KEY_OR(causal_lm, recurrent.rates, "linear_rates", false), /* these: Sinter's, */     \
+        BOOL_KEY_OR(causal_lm, recurrent.tiled, "linear_tiled", false), /* for GGUF files */       \
+        BOOL_KEY_OR(causal_lm, recurrent.ba, "linear_ba", false)
 #define QWEN_EXPERT_KEYS                                                                           \
     EXPERTS_KEY("num_experts"), EXPERTS_PER_TOKEN_KEY, D_EXPERT_KEY, NORMED_KEY(true),             \
         INT_KEY(causal_lm, experts.d_shared, "shared_expert_intermediate_size", 1, 1 << 22)
@@ -43,6 +46,14 @@ static void finish_qwen3_next(sn_config *c, const sn_model_options *o, causal_lm
     (void)o;
     g->o_bias = g->qkv_bias;
     g->recurrent.eps = g->eps;
+    g->recurrent.separate |= g->recurrent.ba;
+    if (!sn_config_bool_or(c, "norm_plus_one", true)) g->norm = RMS_NORM; /* of GGUF files */
+    if (sn_config_bool_or(c, "separate_experts", false)) g->experts.gate_up = NULL;
+    int64_t values = sn_config_int_or(c, "linear_value_size", 0, 0, 1 << 22);
+    if (values % g->recurrent.heads)
+        sn_config_problem(c, "%lld heads do not divide values of %lld elements",
+                          (long long)g->recurrent.heads, (long long)values);
+    if (values) g->recurrent.value = values / g->recurrent.heads;
     g->experts.n_dense =
         sn_config_int_list(c, "mlp_only_layers", g->experts.dense, MAX_DENSE_LAYERS, 0, 1 << 12);
     sn_config_divides(c, "linear_num_key_heads", g->recurrent.key_heads, "linear_num_value_heads",

@@ -67,6 +67,18 @@ static const pair gpt_oss_keys[] = {LLAMA_KEYS,
                                     {"expert_used_count", "num_experts_per_tok"},
                                     {"expert_feed_forward_length", NULL},
                                     {NULL, NULL}};
+#define DELTA_KEYS                                                                                 \
+    LLAMA_KEYS, {"attention.key_length", "head_dim"}, {"rope.dimension_sections", NULL},           \
+        {"ssm.conv_kernel", "linear_conv_kernel_dim"}, {"ssm.state_size", "linear_key_head_dim"},  \
+        {"ssm.group_count", "linear_num_key_heads"},                                               \
+        {"ssm.time_step_rank", "linear_num_value_heads"}, {"ssm.inner_size", "linear_value_size"}, \
+        {"full_attention_interval", "full_attention_interval"}, {"expert_count", "num_experts"},   \
+        {"expert_used_count", "num_experts_per_tok"},                                              \
+        {"expert_feed_forward_length", "moe_intermediate_size"}, {                                 \
+        "expert_shared_feed_forward_length", "shared_expert_intermediate_size"                     \
+    }
+static const pair delta_keys[] = {DELTA_KEYS, {NULL, NULL}};
+static const pair delta_moe_keys[] = {{"feed_forward_length", NULL}, DELTA_KEYS, {NULL, NULL}};
 static const pair phi3_keys[] = {
     LLAMA_KEYS, {"attention.sliding_window", "sliding_window"}, {NULL, NULL}};
 static const pair gemma_keys[] = {LLAMA_KEYS,
@@ -114,6 +126,26 @@ static const pair qwen_moe_layers[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
     {"ffn_norm", "post_attention_layernorm"},
+    {NULL, NULL}};
+/* A stem whose name here ends with "." may lack ".weight", too. */
+static const pair delta_layers[] = {
+    LLAMA_LAYERS,
+    EXPERT_LAYERS("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_dt", "linear_attn.dt_bias."},
+    {"ssm_a", "linear_attn.A_log."},
+    {"ssm_ba", "linear_attn.in_proj_ba"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
     {NULL, NULL}};
 static const pair gpt_oss_layers[] = {
     LLAMA_LAYERS,
@@ -331,6 +363,7 @@ static const pair mpt_layers[] = {{"attn_norm", "norm_1"},
 #define LLAMA(name, type, keys, layers, config, ...)                                               \
     { name, type, keys, llama_tensors, layers, "model.layers.", config, __VA_ARGS__ }
 #define SIDE_BY_SIDE "{\"qkv_layout\": \"side_by_side\"}"
+#define DELTA35 "{\"norm_plus_one\": false, \"linear_rates\": true, \"linear_tiled\": true"
 static const architecture architectures[] = {
     LLAMA("llama", "llama", llama_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0,
           NULL),
@@ -359,6 +392,13 @@ static const architecture architectures[] = {
           NULL),
     LLAMA("gpt-oss", "gpt_oss", gpt_oss_keys, gpt_oss_layers,
           "{\"separate_experts\": true, \"rope_scaling\": {\"truncate\": false}}", NULL, 0, NULL),
+    LLAMA("qwen3next", "qwen3_next", delta_keys, delta_layers,
+          "{\"norm_plus_one\": false, \"linear_rates\": true, \"linear_ba\": true}",
+          "partial_rotary_factor", 0, NULL),
+    LLAMA("qwen35", "qwen3_5_text", delta_keys, delta_layers, DELTA35 "}", "partial_rotary_factor",
+          0, NULL),
+    LLAMA("qwen35moe", "qwen3_5_moe_text", delta_moe_keys, delta_layers,
+          DELTA35 ", \"separate_experts\": true}", "partial_rotary_factor", 0, NULL),
     LLAMA("olmo2", "olmo2", llama_keys, olmo2_layers, "{}", NULL, 0, NULL),
     {"gptneox", "gpt_neox", neox_keys, neox_tensors, neox_layers, "gpt_neox.layers.", SIDE_BY_SIDE,
      "rotary_pct", 0, NULL},
@@ -427,12 +467,13 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
     size_t digits = strncmp(name, "blk.", 4) ? 0 : strspn(name + 4, "0123456789");
     bool layer = digits && name[4 + digits] == '.', found;
     const char *rest = layer ? name + 4 + digits + 1 : name, *dot = strrchr(rest, '.');
-    if (!dot || (strcmp(dot, ".weight") && strcmp(dot, ".bias"))) return false;
+    bool plain = !dot || (strcmp(dot, ".weight") && strcmp(dot, ".bias"));
+    if (plain) dot = rest + strlen(rest);
     if ((size_t)(dot - rest) >= sizeof stem) return false;
     snprintf(stem, sizeof stem, "%.*s", (int)(dot - rest), rest);
     cut_number(stem, sizeof stem, number);
     const char *ours = find_pair(layer ? a->layers : a->tensors, stem, &found);
-    if (!found) return false;
+    if (!found || (plain && !sn_ends_with(ours, "."))) return false;
     const char *place = *number ? strstr(ours, "%d") : NULL;
     if (place) {
         snprintf(name_of, sizeof name_of, "%.*s%s%s", (int)(place - ours), ours, number, place + 2);
@@ -450,6 +491,7 @@ bool sn_gguf_rename(sn_weights *w, sn_error *err) {
     if (!a) return true;
     if (!sn_weights_rename(w, rename_tensor, a, err) || !sn_weights_split(w, err)) return false;
     sn_weights_as_row(w, "shared_expert_gate.weight");
+    sn_weights_as_channels(w, "conv1d.weight");
     return true;
 }
 
@@ -516,7 +558,8 @@ static void take_keys(making *m) {
         if (strncmp(k->name, m->a->name, n) || k->name[n] != '.') continue;
         bool found;
         const char *key = k->name + n + 1, *ours = find_pair(m->a->keys, key, &found);
-        const bool text = !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout");
+        const bool text = !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout") ||
+                          !strcmp(key, "rope.dimension_sections");
         if (ours)
             set_value(m, ours, k);
         else if (found && !text && (k->array || isnan(sn_gguf_number(k, 0))))

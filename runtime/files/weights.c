@@ -565,6 +565,17 @@ void sn_weights_as_row(sn_weights *w, const char *ending) {
     }
 }
 
+void sn_weights_as_channels(sn_weights *w, const char *ending) {
+    for (size_t i = 0; i < w->count; i++) {
+        sn_weight *t = &w->tensor[i];
+        if (t->rank < 2 || !sn_ends_with(t->name, ending) || !t->bytes) continue;
+        int64_t width = t->shape[t->rank - 1];
+        t->shape[0] = sn_weight_elements(t) / width;
+        t->shape[1] = 1, t->shape[2] = width;
+        t->rank = 3;
+    }
+}
+
 static bool put_prefix(const void *prefix, const char *name, char *out, size_t size) {
     return (size_t)snprintf(out, size, "%s%s", (const char *)prefix, name) < size;
 }

@@ -38,6 +38,9 @@ bool sn_weights_split(sn_weights *w, sn_error *err);
 /* Gives a vector the shape of a matrix of one row. */
 void sn_weights_as_row(sn_weights *w, const char *ending);
 
+/* Gives the kernels of a convolution of each channel, [.., K], the shape [channels, 1, K]. */
+void sn_weights_as_channels(sn_weights *w, const char *ending);
+
 /* An empty set under this path, for a reader of another format: it maps the format's files, which the set owns,
  * and puts tensors in it whose data lie in them, or are copied. NULL on error. */
 sn_weights *sn_weights_begin(const char *path, sn_error *err);

@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "families"))
 import make_encoder_refs  # noqa: E402
 import make_expert_refs  # noqa: E402
+import make_hybrid_refs  # noqa: E402
 import make_refs  # noqa: E402
 from make_gguf import F16, F32, MXFP4, write_gguf  # noqa: E402
 
@@ -253,8 +254,92 @@ def write_oss(folder):
         f.write("\n")
 
 
+DELTA = {"layer": "model.layers.", "names": EMBED, "layers": {
+    **ATTN, **GATED, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_ba": "ssm_ba",
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}}
+
+
+def tiled(w, c, axis, width):
+    """Value heads of a group from neighbours to the distance of the number of groups, along the end of an axis."""
+    w = np.moveaxis(w, axis, 0)
+    G, H = c["linear_num_key_heads"], c["linear_num_value_heads"]
+    same, heads = w[:len(w) - H * width], w[len(w) - H * width:]
+    heads = heads.reshape(G, H // G, width, *w.shape[1:]).swapaxes(0, 1).reshape(heads.shape)
+    return np.moveaxis(np.concatenate([same, heads]), 0, axis)
+
+
+def delta_tensors(c, name, w):
+    """What llama.cpp's converter makes of a tensor of Qwen3-Next or Qwen 3.5: name -> array."""
+    K, V, G, H = (c["linear_" + k] for k in ("key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads"))
+    block = re.sub(r"model\.layers\.(\d+)\..*", r"blk.\1.", name)
+    part = name.split(".", 3)[-1].replace(".weight", "")
+    if ".experts." in name:
+        if part.endswith("gate_up_proj"):
+            gate, up = np.split(w, 2, axis=1)
+            return {block + "ffn_gate_exps.weight": gate, block + "ffn_up_exps.weight": up}
+        if part.endswith("experts.down_proj"):
+            return {block + "ffn_down_exps.weight": w}
+        e, kind = re.search(r"experts\.(\d+)\.(gate|up|down)_proj", part).groups()
+        return {(block + f"ffn_{kind}_exps.weight", int(e)): w}
+    if "in_proj_qkvz" in part:
+        z = w.reshape(G, -1, w.shape[1])
+        q, k, v, gate = (y.reshape(-1, w.shape[1]) for y in np.split(z, [K, 2 * K, 2 * K + H // G * V], axis=1))
+        return {block + "attn_qkv.weight": np.concatenate([q, k, v]), block + "attn_gate.weight": gate}
+    if c["model_type"] != "qwen3_next" and part.startswith("linear_attn.") and part != "linear_attn.norm":
+        one = part.endswith(("in_proj_a", "in_proj_b", "A_log", "dt_bias"))
+        w = tiled(w, c, 1 if part.endswith("out_proj") else 0, 1 if one else V)
+    if part == "linear_attn.A_log":
+        return {block + "ssm_a": -np.exp(w)}
+    if part == "linear_attn.dt_bias":
+        return {block + "ssm_dt.bias": w}
+    if part == "linear_attn.conv1d" or part == "mlp.shared_expert_gate":
+        w = w.squeeze()
+    elif name.endswith("norm.weight") and part != "linear_attn.norm":
+        w = w + 1
+    return {rename(name, DELTA): w}
+
+
+def write_delta(folder, case, arch):
+    run, c = make_hybrid_refs.CASES[case]
+    p, tokens, arrays = make_refs.Params(), [5, 1, 17, 9, 22, 0, 13, 4], {}
+    logits = run(p, c, np.array(tokens))[-1]
+    for name, w in p.items():
+        for key, x in delta_tensors(c, name, w).items():
+            if isinstance(key, tuple):
+                arrays.setdefault(key[0], {})[key[1]] = x
+            else:
+                arrays[key] = x
+    arrays = {k: np.stack([x[i] for i in sorted(x)]) if isinstance(x, dict) else x for k, x in arrays.items()}
+    exact = ("norm", "ssm_a", "ssm_dt", "conv1d", "gate_inp")
+    tensors = {k: (list(w.shape), *((F32, w.astype(np.float32).tobytes()) if any(e in k for e in exact) else
+                                    (F16, w.astype(np.float16).tobytes()))) for k, w in arrays.items()}
+    r = c.get("rope_parameters", c)
+    keys = {**usual({**c, "rope_theta": r["rope_theta"]}, "rms_norm_eps", True), "attention.key_length": c["head_dim"],
+            "feed_forward_length": c.get("intermediate_size", 0),
+            "attention.value_length": c["head_dim"], "rope.dimension_count": int(c["head_dim"] * r["partial_rotary_factor"]),
+            "ssm.conv_kernel": c["linear_conv_kernel_dim"], "ssm.state_size": c["linear_key_head_dim"],
+            "ssm.group_count": c["linear_num_key_heads"], "ssm.time_step_rank": c["linear_num_value_heads"],
+            "ssm.inner_size": c["linear_num_value_heads"] * c["linear_value_head_dim"],
+            "full_attention_interval": c["full_attention_interval"]}
+    if "num_experts" in c:
+        keys.update({"expert_count": c["num_experts"], "expert_used_count": c["num_experts_per_tok"],
+                     "expert_feed_forward_length": c["moe_intermediate_size"],
+                     "expert_shared_feed_forward_length": c["shared_expert_intermediate_size"]})
+    write_gguf(os.path.join(folder, arch + ".gguf"),
+               {"general.architecture": arch, **{arch + "." + k: v for k, v in keys.items()}}, tensors)
+    with open(os.path.join(folder, arch + ".json"), "w") as f:
+        json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
+        f.write("\n")
+
+
 if __name__ == "__main__":
     for out, row in MODELS.items():
         write(sys.argv[1] if len(sys.argv) > 1 else HERE, out, *row)
     write_oss(sys.argv[1] if len(sys.argv) > 1 else HERE)
     write_nomic(sys.argv[1] if len(sys.argv) > 1 else HERE)
+    for case, arch in (("qwen3_next", "qwen3next"), ("qwen3_5", "qwen35"), ("qwen3_5_moe", "qwen35moe")):
+        write_delta(sys.argv[1] if len(sys.argv) > 1 else HERE, case, arch)
