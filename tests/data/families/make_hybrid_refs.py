@@ -290,6 +290,16 @@ QWEN35 = {**{k: v for k, v in e.SIZES.items() if k not in ("rope_theta", "interm
           "mtp_use_dedicated_embeddings": False, "layer_types": ["linear_attention", "full_attention"],
           "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
                               "mrope_interleaved": True, "mrope_section": [1, 1, 0]}}
+KIMI = {
+    **{k: v for k, v in e.SIZES.items() if k != "max_position_embeddings"}, "model_type": "kimi_linear", "num_hidden_layers": 3,
+    "num_key_value_heads": 4, "head_dim": 8, "model_max_length": 32, "q_lora_rank": None, "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "mla_use_nope": True, "rope_scaling": None,
+    "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_intermediate_size": 32,
+    "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "moe_layer_freq": 1, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.446, "use_grouped_topk": True, "num_expert_group": 1, "topk_group": 1,
+    "num_nextn_predict_layers": 0, "tie_word_embeddings": False,
+    "linear_attn_config": {"kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 3, "head_dim": 8,
+                           "short_conv_kernel_size": 4}}
 CASES = {
     "qwen3_next": (qwen3_next, {
         **e.SIZES, "model_type": "qwen3_next", "head_dim": 8, "partial_rotary_factor": 0.5, "num_experts": 4,
@@ -304,16 +314,8 @@ CASES = {
     "llava": (text_part(m.llama, "language_model.model.", "language_model.", "multi_modal_projector.linear_1.weight"), {
         "model_type": "llava", "vocab_size": m.SIZES["vocab_size"], "image_token_index": 7, "vision_config": {"hidden_size": 4},
         "text_config": {**m.LLAMA, "num_attention_heads": 4}}),
-    "kimi_linear": (kimi_linear, {
-        **{k: v for k, v in e.SIZES.items() if k != "max_position_embeddings"}, "model_type": "kimi_linear", "num_hidden_layers": 3,
-        "num_key_value_heads": 4, "head_dim": 8, "model_max_length": 32, "q_lora_rank": None, "kv_lora_rank": 8,
-        "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "mla_use_nope": True, "rope_scaling": None,
-        "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_intermediate_size": 32,
-        "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "moe_layer_freq": 1, "first_k_dense_replace": 1,
-        "routed_scaling_factor": 2.446, "use_grouped_topk": True, "num_expert_group": 1, "topk_group": 1,
-        "num_nextn_predict_layers": 0, "tie_word_embeddings": False,
-        "linear_attn_config": {"kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 3, "head_dim": 8,
-                               "short_conv_kernel_size": 4}}),
+    "kimi_linear": (kimi_linear, KIMI),
+    "kimi_linear_groups": (kimi_linear, {**KIMI, "q_lora_rank": 12, "num_experts": 8, "num_expert_group": 4, "topk_group": 2}),
     "bamba": (bamba, {**m.LLAMA, **MAMBA2, "model_type": "bamba", "hidden_size": 32, "attn_layer_indices": [1], "attn_rotary_emb": 4,
                       "num_logits_to_keep": 1, "tie_word_embeddings": False}),
     "granite_hybrid": (granite_hybrid, {
