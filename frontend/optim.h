@@ -85,7 +85,7 @@ typedef struct sn_optimizer_group {
 } sn_optimizer_group;
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
  * decay 0, AdamW 0.01, Muon 0.1; Muon with momentum 0.95 (nesterov), eps 1e-7; Lion as published: betas
- * 0.9 and 0.99; SOAP as published: betas 0.95, decay 0.01; Shampoo as Muon, beta2 0.95; no max_norm. */
+ * 0.9 and 0.99; SOAP as published: betas 0.95, decay 0.01; Shampoo as Muon, beta2 0.95, eps 1e-5; no max_norm. */
 sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
 /* Their names in files and options, such as "adamw", by kind; NULL ends them. */
 const char *const *sn_optimizer_names(void);

@@ -84,7 +84,7 @@ static const optimizer table[] = {
                     update_normuon,
                     .matrices = true},
     [SN_ADAFACTOR] = {{.eps = FLT_EPSILON}, update_adafactor},
-    [SN_SHAMPOO] = {{.momentum = 0.95, .nesterov = true, .beta2 = 0.95, .decay = 0.1},
+    [SN_SHAMPOO] = {{.momentum = 0.95, .nesterov = true, .beta2 = 0.95, .eps = 1e-5, .decay = 0.1},
                     update_shampoo,
                     .matrices = true},
     [SN_SOAP] = {{.beta1 = 0.95, .beta2 = 0.95, .eps = 1e-8, .decay = 0.01},

@@ -187,16 +187,20 @@ static sn_node *inverse_root(sn_node **y, int first) {
 }
 
 /* Gupta, Koren & Singer 2018, algorithm 1, with running means: L^(-1/4) M R^(-1/4), or the inverse root of
- * one side. Means have the norm 1 and 1e-5 more of the identity. */
+ * one side. Means have the norm 1 and eps more of the identity. */
 sn_node *update_shampoo(const sn_update *u) {
     int64_t size[2];
+    if (!(u->o->eps >= 1e-6 && u->o->eps <= 1))
+        return sn_module_fail(u->m, SN_ERR_USAGE,
+                              "shampoo: eps is %g: its roots need 1e-6 to 1, usually 1e-5",
+                              u->o->eps);
     if (!take_sizes(u, size)) return NULL;
     bool both = takes_side(size, 0) && takes_side(size, 1);
     sn_node *x = momentum_of(u);
     for (int axis = 0; axis < 2; axis++) {
         if (!takes_side(size, axis)) continue;
         sn_node *y = statistics(u, axis);
-        y = add(over(y, at_least(scale(norm(y), 1.02), tiny)), scale(identity(y), 1e-5));
+        y = add(over(y, at_least(scale(norm(y), 1.02), tiny)), scale(identity(y), u->o->eps));
         sn_node *z = inverse_root(&y, 0);
         if (both) z = inverse_root(&y, 2);
         x = axis ? product(x, z) : product(z, x);

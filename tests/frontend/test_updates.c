@@ -159,6 +159,7 @@ static void eigenvectors(double *a, double *q, int n) {
 static void plain_shampoo(plain *s, const double *g) {
     int r = s->rows, c = s->columns;
     double x[ROOM], y[ROOM], power = has_side(s, 0) && has_side(s, 1) ? -0.25 : -0.5;
+    double eps = strstr(s->name, "tall") ? 1e-3 : 1e-5; /* of the groups */
     for (int i = 0; i < r * c; i++) {
         s->m[i] = 0.95 * s->m[i] + g[i];
         x[i] = g[i] + 0.95 * s->m[i];
@@ -168,7 +169,7 @@ static void plain_shampoo(plain *s, const double *g) {
         double a[ROOM], q[ROOM], root[ROOM];
         int n = plain_mean(s, g, axis);
         double size = 1.02 * norm_of(s->mean[axis], n * n);
-        for (int i = 0; i < n * n; i++) a[i] = s->mean[axis][i] / size + (i % (n + 1) ? 0 : 1e-5);
+        for (int i = 0; i < n * n; i++) a[i] = s->mean[axis][i] / size + (i % (n + 1) ? 0 : eps);
         eigenvectors(a, q, n);
         for (int i = 0; i < n * n; i++) y[i] = q[i] * pow(a[i % n * (n + 1)], power);
         multiply(root, y, false, q, true, n, n, n);
@@ -265,6 +266,7 @@ static const plain start[] = {
     {.name = "ada.b", .rows = 4},
     {.name = "shampoo.w", .rows = 4, .columns = 4},
     {.name = "shampoo.wide", .rows = 4, .columns = 8},
+    {.name = "shampoo.tall", .rows = 8, .columns = 4},
     {.name = "soap.w", .rows = 6, .columns = 4},
     {.name = "soap.wide", .rows = 4, .columns = 8},
 };
@@ -293,12 +295,14 @@ static sn_module *new_module(void) {
         {.match = "polar*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
         {.match = "muon.*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
         {.match = "ada.[wb]", .optimizer = sn_optimizer_of(SN_ADAFACTOR)},
+        {.match = "shampoo.tall", .optimizer = sn_optimizer_of(SN_SHAMPOO)},
         {.match = "shampoo*", .optimizer = sn_optimizer_of(SN_SHAMPOO)},
         {.match = "soap*", .optimizer = sn_optimizer_of(SN_SOAP)},
         {.rate = 0.1, .optimizer = sn_optimizer_of(SN_LION)},
     };
     group[1].optimizer.polar = true;
-    sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = 7};
+    group[4].optimizer.eps = 1e-3;
+    sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = sizeof group / sizeof *group};
     sn_entry_begin(m, "step");
     loss = sn_sum_all(sn_mul(loss, sn_input(m, "part", SN_F32, 1)));
     sn_output("loss", loss);
@@ -465,6 +469,7 @@ static void mistakes(void **state) {
         {{.group = &clips, .groups = 1}, {"group 1 ('w*')", "max_norm"}},
         {{.update = takes_axis, .user = &axis[0]}, {"axis 0 of", "a matrix"}},
         {{.update = takes_axis, .user = &axis[1]}, {"axis 2 of", "0 or 1"}},
+        {{.kind = SN_SHAMPOO, .eps = 1e-9}, {"eps is 1e-09", "1e-6 to 1"}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         sn_error err = {0};
