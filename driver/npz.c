@@ -114,20 +114,20 @@ static bool read_array(const member *e, const char *path, npz_take *take, void *
     return ok && take(ctx, e->name, &a, err);
 }
 
-enum { SLOTS = 2 << 16 }; /* an archive has less than half as many members */
+enum { MAX_SLOTS = 2 << 16 }; /* an archive has less than half as many members */
 
-/* Adds a name to the hashes seen[SLOTS]. False: it is there. */
-static bool is_new(uint64_t *seen, const char *name) {
+/* Adds a name to the hashes seen[slots], a power of two. False: it is there. */
+static bool is_new(uint64_t *seen, size_t slots, const char *name) {
     uint64_t hash = XXH3_64bits(name, strlen(name)) | 1;
-    size_t i = (hash >> 1) & (SLOTS - 1);
-    while (seen[i] && seen[i] != hash) i = (i + 1) & (SLOTS - 1);
+    size_t i = (hash >> 1) & (slots - 1);
+    while (seen[i] && seen[i] != hash) i = (i + 1) & (slots - 1);
     bool fresh = !seen[i];
     seen[i] = hash;
     return fresh;
 }
 
 static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, void *ctx,
-                         uint64_t *seen, sn_error *err) {
+                         uint64_t *seen, size_t slots, sn_error *err) {
     const unsigned char *end = find_end(m);
     if (!end) return sn_fail(err, SN_ERR_FILE, "%s: not a complete zip archive: truncated?", path);
     uint64_t count = read_u16(end + 10), size = read_u32(end + 12), start = read_u32(end + 16);
@@ -140,7 +140,7 @@ static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, 
         const char *why = read_member(m, &at, m->data + start + size, &e);
         packed += why ? 0 : e.packed_size;
         unpacked += why ? 0 : e.size;
-        if (!why && !is_new(seen, e.name)) why = "duplicate name";
+        if (!why && !is_new(seen, slots, e.name)) why = "duplicate name";
         if (!why && packed > m->size) why = "entries share their data";
         if (!why && unpacked > UNPACKED_LIMIT + 64 * (uint64_t)m->size)
             why = "the arrays are too large for the size of the archive";
@@ -154,8 +154,10 @@ static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, 
 bool npz_read(const char *path, npz_take *take, void *ctx, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(path, &m, err)) return false;
-    uint64_t *seen = calloc(SLOTS, sizeof *seen); /* names */
-    bool ok = seen ? read_archive(&m, path, take, ctx, seen, err)
+    size_t slots = 16;
+    while (slots < MAX_SLOTS && slots <= 2 * (m.size / ENTRY_SIZE)) slots *= 2;
+    uint64_t *seen = calloc(slots, sizeof *seen); /* names */
+    bool ok = seen ? read_archive(&m, path, take, ctx, seen, slots, err)
                    : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     free(seen);
     sn_file_unmap(&m);

@@ -193,19 +193,20 @@ bool sn_jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
 
 static bool put_quoted(jinja_arena *a, sn_bytes *out, const jinja_value *v) {
     static const char from[] = "\"\\\n\t\r", to[] = "\"\\ntr";
-    bool ok = put(a, out, "\"");
-    for (const char *s = v->text, *end = s + v->size; ok && s < end;) {
-        size_t n = 0;
-        while (s + n < end && s[n] != '"' && s[n] != '\\' && (unsigned char)s[n] >= ' ') n++;
-        ok = put_bytes(a, out, s, n);
-        s += n;
-        if (!ok || s == end) break;
-        const char *at = memchr(from, *s, sizeof from - 1);
-        char code[8] = {'\\', at ? to[at - from] : 'u'};
-        if (!at) snprintf(code + 2, sizeof code - 2, "%04x", (unsigned char)*s);
-        ok = put(a, out, code), s++;
+    enum { LONGEST = 8 }; /* "\u0000", the last quote */
+    char piece[256] = "\"";
+    size_t n = 1;
+    bool ok = true;
+    for (size_t i = 0; ok && i < v->size; i++) {
+        const unsigned char c = (unsigned char)v->text[i];
+        const char *at = c < ' ' || c == '"' || c == '\\' ? memchr(from, c, sizeof from - 1) : NULL;
+        if (at || c < ' ') piece[n++] = '\\';
+        piece[n++] = at ? to[at - from] : c < ' ' ? 'u' : (char)c;
+        if (!at && c < ' ') n += (size_t)snprintf(piece + n, LONGEST, "%04x", c);
+        if (n > sizeof piece - LONGEST) ok = put_bytes(a, out, piece, n), n = 0;
     }
-    return ok && put(a, out, "\"");
+    piece[n++] = '"';
+    return ok && put_bytes(a, out, piece, n);
 }
 
 bool sn_jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out) {

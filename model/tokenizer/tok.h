@@ -189,9 +189,9 @@ bool sn_tok_finish(sn_tokenizer *t, const cJSON *config, sn_error *err);
 
 /* ---- kinds and file formats ---- */
 
-/* config: the tokenizer_config.json next to the file, or NULL */
-sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const char *merges, const cJSON *config,
-                               sn_error *err);
+/* config: the tokenizer_config.json next to the file, or NULL; root: the parsed vocabulary */
+sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const cJSON *root, const char *merges,
+                               const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_sentencepiece(const char *path, const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_wordpiece(const char *path, const cJSON *config, sn_error *err);

@@ -23,9 +23,7 @@ bool sn_gpt2_find_bytes(sn_bpe *b, sn_error *err) {
 
 /* ---- loading ---- */
 
-static bool read_vocab(sn_bpe *b, const char *path, sn_error *err) {
-    cJSON *root = sn_json_read(path, err);
-    if (!root) return false;
+static bool read_vocab(sn_bpe *b, const char *path, const cJSON *root, sn_error *err) {
     sn_bytes text = {0};
     int32_t limit = sn_vocab_limit((size_t)cJSON_GetArraySize(root)), id;
     bool ok = true;
@@ -38,7 +36,6 @@ static bool read_vocab(sn_bpe *b, const char *path, sn_error *err) {
                  sn_vocab_set(&b->base.vocab, id, text.data, text.size, 0, err);
     }
     sn_bytes_free(&text);
-    cJSON_Delete(root);
     return ok;
 }
 
@@ -76,13 +73,13 @@ static bool read_merges(sn_bpe *b, const char *path, sn_error *err) {
     return ok;
 }
 
-sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const char *merges, const cJSON *config,
-                               sn_error *err) {
+sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const cJSON *root, const char *merges,
+                               const cJSON *config, sn_error *err) {
     sn_bpe *b = sn_bpe_new(&sn_tok_gpt2, err);
     if (!b) return NULL;
     b->byte_level = true;
     sn_error why = {0};
-    if (!read_vocab(b, vocab, err) || !read_merges(b, merges, err) ||
+    if (!read_vocab(b, vocab, root, err) || !read_merges(b, merges, err) ||
         !sn_tok_add_split(&b->base, sn_gpt2_pattern, SN_ISOLATED, err) ||
         !sn_tok_read_added(&b->base, vocab, config, err) || !sn_tok_finish(&b->base, config, err))
         goto fail;

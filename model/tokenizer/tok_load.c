@@ -19,7 +19,7 @@ static sn_tokenizer *load_tables(const source *s, sn_error *err) {
 }
 
 static sn_tokenizer *load_pair(const source *s, sn_error *err) {
-    return sn_tok_load_gpt2(s->path, s->pair, s->config, err);
+    return sn_tok_load_gpt2(s->path, s->root, s->pair, s->config, err);
 }
 
 static sn_tokenizer *load_llama(const source *s, sn_error *err) {
@@ -87,7 +87,8 @@ static sn_tokenizer *load_format(source *s, size_t format, sn_error *err) {
     char config[4096];
     sn_tokenizer *t = NULL;
     if (!join_path(config, sizeof config, s->dir, "tokenizer_config.json", err)) return NULL;
-    if (formats[format].key && !s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
+    const bool json = formats[format].key || formats[format].pair;
+    if (json && !s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
     sn_error why = {0};
     const bool complete = formats[format].load == load_tables; /* it holds what the config says */
     if (complete || !sn_file_exists(config) || (s->config = sn_json_read(config, &why)))

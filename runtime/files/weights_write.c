@@ -5,6 +5,7 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/memory.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,21 +42,14 @@ static bool check_tensors(const char *path, const sn_weight *t, size_t count, bo
     return ok || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
 }
 
-static cJSON *describe_tensor(const sn_weight *t, uint64_t begin) {
-    cJSON *o = cJSON_CreateObject();
-    if (!o || !cJSON_AddStringToObject(o, "dtype", sn_st_types[t->dtype])) goto fail;
-    cJSON *shape = cJSON_AddArrayToObject(o, "shape");
-    cJSON *place = cJSON_AddArrayToObject(o, "data_offsets");
-    if (!shape || !place) goto fail;
+static bool add_tensor(cJSON *header, const sn_weight *t, uint64_t begin) {
+    char text[128 + 24 * SN_WEIGHT_RANK];
+    int n = snprintf(text, sizeof text, "{\"dtype\":\"%s\",\"shape\":[", sn_st_types[t->dtype]);
     for (int i = 0; i < t->rank; i++)
-        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[i]))) goto fail;
-    if (!cJSON_AddItemToArray(place, cJSON_CreateNumber((double)begin)) ||
-        !cJSON_AddItemToArray(place, cJSON_CreateNumber((double)(begin + t->bytes))))
-        goto fail;
-    return o;
-fail:
-    cJSON_Delete(o);
-    return NULL;
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64, i ? "," : "", t->shape[i]);
+    snprintf(text + n, sizeof text - (size_t)n, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+             begin, begin + t->bytes);
+    return cJSON_AddRawToObject(header, t->name, text) != NULL;
 }
 
 /* The header as text, or NULL if out of memory. `order`: the order of the tensors in the file. */
@@ -70,13 +64,8 @@ static char *print_header(const sn_weight *t, const uint32_t *order, size_t coun
     }
     if (ok && !format) ok = cJSON_AddStringToObject(m, "format", "pt") != NULL;
     uint64_t at = 0;
-    for (size_t i = 0; ok && i < count; i++) {
-        const sn_weight *x = &t[order[i]];
-        cJSON *o = describe_tensor(x, at);
-        ok = o && cJSON_AddItemToObject(root, x->name, o);
-        if (!ok) cJSON_Delete(o);
-        at += x->bytes;
-    }
+    for (size_t i = 0; ok && i < count; at += t[order[i++]].bytes)
+        ok = add_tensor(root, &t[order[i]], at);
     char *text = ok ? cJSON_PrintUnformatted(root) : NULL;
     cJSON_Delete(root);
     return text;

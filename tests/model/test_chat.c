@@ -141,6 +141,23 @@ static void language(void **state) {
     }
 }
 
+/* Texts are quoted in pieces: escapes at each place of a piece. */
+static void quoted(void **state) {
+    (void)state;
+    for (int n = 230; n < 270; n++) {
+        char text[1024], want[1024], a[300] = "";
+        memset(a, 'a', (size_t)n);
+        snprintf(text, sizeof text, "{{ '%s\x01\x1f\n\"\xc3\xa9%s' | tojson }}", a, a);
+        snprintf(want, sizeof want, "\"%s\\u0001\\u001f\\n\\\"\xc3\xa9%s\"", a, a);
+        sn_bytes out = {0};
+        sn_error err = {0};
+        if (!sn_chat_render(text, &chats[0], &out, &err)) fail_msg("%s", err.message);
+        assert_int_equal(out.size, strlen(want));
+        assert_memory_equal(out.data, want, out.size);
+        sn_bytes_free(&out);
+    }
+}
+
 /* A template has limits of depth, memory and steps. */
 static void limits(void **state) {
     (void)state;
@@ -225,7 +242,7 @@ static void mutated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(families), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(language), cmocka_unit_test(limits),
-                                       cmocka_unit_test(mutated)};
+                                       cmocka_unit_test(language), cmocka_unit_test(quoted),
+                                       cmocka_unit_test(limits),   cmocka_unit_test(mutated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
