@@ -617,6 +617,8 @@ sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error 
 /* ir/verify.c — re-derives every node; false: sn_module_error has the ten nodes around the
  * bad one */
 bool sn_verify(sn_module *m);
+/* Only the nodes from number *checked on, and what entries name; then *checked is the number of nodes. */
+bool sn_verify_new(sn_module *m, uint32_t *checked);
 
 /* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. It defines the
  * primitives. Composites are evaluated through their decompositions. Integers are exact up to 2^53

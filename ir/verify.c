@@ -192,11 +192,11 @@ static bool check_assigned(sn_module *m, const sn_node *state) {
     return true;
 }
 
-bool sn_verify(sn_module *m) {
+bool sn_verify_new(sn_module *m, uint32_t *checked) {
     if (m->error.code) return false;
     /* decompositions may add nodes, which are checked when they are created */
     uint32_t n = m->n_node;
-    for (uint32_t id = 0; id < n; id++) {
+    for (uint32_t id = *checked; id < n; id++) {
         const char *fault = find_fault(m, id);
         if (fault) return report(m, id, fault);
         if (!check_regions(m, m->node[id]) || !check_type(m, m->node[id])) return false;
@@ -213,5 +213,10 @@ bool sn_verify(sn_module *m) {
         for (int k = 0; k < order.n; k++)
             if (order.node[k]->op == SN_OP_state && !check_assigned(m, order.node[k])) return false;
     }
+    *checked = m->n_node;
     return true;
+}
+
+bool sn_verify(sn_module *m) {
+    return sn_verify_new(m, &(uint32_t){0});
 }

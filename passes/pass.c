@@ -73,6 +73,8 @@ static bool run_table(sn_passes *p) {
     const sn_debug *dbg = sn_debug_get();
     const sn_pass_options *o = &p->o;
     sn_module *m = p->m;
+    const bool verify = o->verify || dbg->verify;
+    uint32_t checked = 0;
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];
         bool run = o->only ? listed(o->only, name_of(i))
@@ -85,14 +87,14 @@ static bool run_table(sn_passes *p) {
             p->n_entries_of = 0; /* nodes change */
             n = pass->run(p);
             total += n;
-            if ((o->verify || dbg->verify) && !sn_verify(m)) return false;
+            if (verify && n && !sn_verify_new(m, &checked)) return false;
         } while (pass->fixpoint && n && ++rounds < MAX_ROUNDS && !sn_module_error(m)->code);
         sn_stage_end(pass->stage, start, total);
         if (total) record(p, pass, total);
         if (o->dump && total) dump(p, i + 1, name_of(i));
     }
     p->n_entries_of = 0;
-    return !sn_module_error(m)->code;
+    return !sn_module_error(m)->code && (!verify || sn_verify(m));
 }
 
 bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {

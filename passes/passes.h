@@ -14,7 +14,7 @@ typedef struct sn_pass_options {
     const char *backend;              /* "auto", "native" or the library's name */
     const struct sn_backend *library; /* backend.h; NULL: native code only */
     const char *off;  /* names of passes to skip, separated by '+' or ','; NULL: none */
-    bool verify;      /* verify after every pass */
+    bool verify;      /* what each pass makes, and all at the end */
     const char *only; /* run exactly these passes (for `sinter opt`), same separators; NULL: all of
                          the level */
     const char *dump; /* folder for the text after every pass that changed something; NULL: none */

@@ -228,10 +228,27 @@ static void neighbourhood(void **state) {
     sn_module_free(m);
 }
 
+/* sn_verify_new sees what was made since, sn_verify all nodes. */
+static void only_new(void **state) {
+    (void)state;
+    for (int old = 0; old < 2; old++) {
+        sn_module *m = new_graph();
+        uint32_t checked = 0;
+        assert_true(sn_verify_new(m, &checked));
+        assert_int_equal(checked, sn_module_node_count(m));
+        sn_node *x = find(m, SN_OP_relu), *made = sn_node_new(m, SN_OP_tanh, 1, &x, SN_NO_ATTRS);
+        (old ? find(m, SN_OP_reduce_sum) : made)->dtype = SN_I32;
+        assert_int_equal(sn_verify_new(m, &checked), old);
+        assert_false(sn_verify(m));
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_shape), cmocka_unit_test(operands), cmocka_unit_test(shape_of_node),
         cmocka_unit_test(regions),     cmocka_unit_test(entries),  cmocka_unit_test(neighbourhood),
+        cmocka_unit_test(only_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
