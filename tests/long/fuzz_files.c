@@ -582,8 +582,9 @@ static bool link_beside(int f, bool add) {
         if (strcmp(beside[i].format, formats[f].format)) continue;
         snprintf(from, sizeof from, "%s/%s", SN_SOURCE_DIR, beside[i].file);
         snprintf(to, sizeof to, "%s%s", scratch_dir, strrchr(from, '/'));
-        if (add ? symlink(from, to) : unlink(to)) return false;
+        if (add ? symlink(from, to) || !fuzz_memory_beside(to) : unlink(to)) return false;
     }
+    if (!add) fuzz_memory_alone();
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "tests/long/fuzz_memory.h"
 
 #include "ir/module_impl.h"
+#include "runtime/files/json.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -13,11 +14,24 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { SPACE = 64 << 20, GUARD = 1 << 16, ALIGNMENT = 64, POOL = 16, MAX_POOLED = 2 << 20 };
+enum {
+    SPACE = 64 << 20,
+    GUARD = 1 << 16,
+    ALIGNMENT = 64,
+    POOL = 16,
+    MAX_POOLED = 2 << 20,
+    MAX_BESIDE = 16
+};
 
 static unsigned char *space;
 static const char *name = "";
 static sn_mapping held;
+static struct beside {
+    char path[256];
+    sn_mapping bytes;
+    cJSON *json; /* what sn_json_read makes of it */
+} beside[MAX_BESIDE];
+static int n_beside;
 
 bool fuzz_memory_file(const char *path, const void *data, size_t size) {
     if (!space) {
@@ -40,37 +54,87 @@ const sn_mapping *fuzz_memory_held(void) {
     return &held;
 }
 
+/* The file beside the case with a path, a mapping or a tree; NULL: not there. */
+static struct beside *find_beside(const char *path, const void *data) {
+    for (struct beside *b = beside; b < beside + n_beside; b++)
+        if (path ? !strcmp(path, b->path) : data == b->bytes.data || data == b->json) return b;
+    return NULL;
+}
+
+/* What a path or a mapping is in memory; NULL: not there. */
+static const sn_mapping *find_held(const char *path, const unsigned char *data) {
+    if (path ? !strcmp(path, name) : data == held.data) return &held;
+    const struct beside *b = find_beside(path, data);
+    return b ? &b->bytes : NULL;
+}
+
 /* With --wrap the linker gives these names to the functions: __real_ to those of the library, __wrap_ to others. */
 bool __real_sn_file_map(const char *path, sn_mapping *out, sn_error *err);
 void __real_sn_file_unmap(sn_mapping *m);
 void __real_sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
 void __real_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes);
+cJSON *__real_sn_json_read(const char *path, sn_error *err);
+void __real_cJSON_Delete(cJSON *item);
+bool __real_sn_file_exists(const char *path);
 bool __wrap_sn_file_map(const char *path, sn_mapping *out, sn_error *err);
 void __wrap_sn_file_unmap(sn_mapping *m);
 void __wrap_sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
 void __wrap_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes);
+cJSON *__wrap_sn_json_read(const char *path, sn_error *err);
+void __wrap_cJSON_Delete(cJSON *item);
+bool __wrap_sn_file_exists(const char *path);
 
-static bool is_held(const sn_mapping *m) {
-    return m->data == held.data;
+bool fuzz_memory_beside(const char *path) {
+    struct beside *b = &beside[n_beside];
+    if (n_beside == MAX_BESIDE || strlen(path) >= sizeof b->path ||
+        !__real_sn_file_map(path, &b->bytes, NULL))
+        return false;
+    strcpy(b->path, path), n_beside++;
+    return true;
+}
+
+void fuzz_memory_alone(void) {
+    while (n_beside) {
+        struct beside *b = &beside[--n_beside];
+        __real_sn_file_unmap(&b->bytes);
+        __real_cJSON_Delete(b->json);
+        b->json = NULL;
+    }
 }
 
 bool __wrap_sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
-    if (strcmp(path, name)) return __real_sn_file_map(path, out, err);
-    *out = held;
+    const sn_mapping *m = find_held(path, NULL);
+    if (!m) return __real_sn_file_map(path, out, err);
+    *out = *m;
     return true;
 }
 
 void __wrap_sn_file_unmap(sn_mapping *m) {
-    if (!is_held(m)) __real_sn_file_unmap(m);
+    if (!find_held(NULL, m->data)) __real_sn_file_unmap(m);
     *m = (sn_mapping){(const unsigned char *)"", 0};
 }
 
 void __wrap_sn_file_release(const sn_mapping *m, const void *data, size_t bytes) {
-    if (!is_held(m)) __real_sn_file_release(m, data, bytes);
+    if (!find_held(NULL, m->data)) __real_sn_file_release(m, data, bytes);
 }
 
 void __wrap_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes) {
-    if (!is_held(m)) __real_sn_file_prefetch(m, data, bytes);
+    if (!find_held(NULL, m->data)) __real_sn_file_prefetch(m, data, bytes);
+}
+
+cJSON *__wrap_sn_json_read(const char *path, sn_error *err) {
+    struct beside *b = find_beside(path, NULL);
+    if (!b) return __real_sn_json_read(path, err);
+    if (!b->json) b->json = __real_sn_json_read(path, err);
+    return b->json;
+}
+
+void __wrap_cJSON_Delete(cJSON *item) {
+    if (!item || !find_beside(NULL, item)) __real_cJSON_Delete(item);
+}
+
+bool __wrap_sn_file_exists(const char *path) {
+    return find_held(path, NULL) || __real_sn_file_exists(path);
 }
 
 /* It opens the file by itself. */
@@ -78,8 +142,8 @@ bool __real_sn_gguf_is_file(const char *path);
 bool __wrap_sn_gguf_is_file(const char *path);
 
 bool __wrap_sn_gguf_is_file(const char *path) {
-    if (strcmp(path, name)) return __real_sn_gguf_is_file(path);
-    return held.size >= 4 && !memcmp(held.data, "GGUF", 4);
+    const sn_mapping *m = find_held(path, NULL);
+    return m ? m->size >= 4 && !memcmp(m->data, "GGUF", 4) : __real_sn_gguf_is_file(path);
 }
 
 /* ---- modules' memory: blocks that are mapped once, since giving pages back takes longer than reading a file, and cleared
