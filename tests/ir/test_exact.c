@@ -68,6 +68,10 @@ static void laws(void **state) {
     SAME(two(SN_OP_max, a, NEG(a)), one(SN_OP_abs, a));
     SAME(two(SN_OP_min, a, b), NEG(two(SN_OP_max, NEG(a), NEG(b))));
     SAME(two(SN_OP_max, MUL(a, a), num(0)), MUL(a, a));
+    double infinite = num((double)INFINITY);
+    SAME(NEG(infinite), num((double)-INFINITY));
+    OTHER(NEG(infinite), infinite);
+    SAME(NEG(NEG(infinite)), infinite);
     sn_field_free(field);
 }
 
