@@ -226,6 +226,31 @@ static void choices_and_rows(void **state) {
     sn_module_free(m);
 }
 
+/* A kernel of attention whose heads mix says where they do. */
+static void where_heads_mix(void **state) {
+    (void)state;
+    static const char *const where[] = {"", "heads mix before the softmax, tile by tile",
+                                        "heads mix after the softmax, tile by tile",
+                                        "heads mix before and after the softmax, tile by tile"};
+    for (int mix = 1; mix < 4; mix++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("mixed");
+        sn_tensor x = sn_input(m, "x", SN_F32, 1, 4, 64, 16), w = sn_input(m, "w", SN_F32, 4, 4);
+        sn_entry_begin(m, "forward");
+        sn_output("y", sn_attention(x, x, x, .mix_scores = mix & 1 ? w : NULL,
+                                    .mix_weights = mix & 2 ? w : NULL));
+        sn_options o = {.level = 4, .cache_dir = "none", .plan_only = true};
+        sn_program *p = sn_compile(m, &o, &err);
+        if (!p) fail_msg("%s", err.message);
+        const sn_kernel_call *c;
+        int n = sn_program_calls(p, "forward", NULL, &c, &err), found = 0;
+        for (int i = 0; i < n; i++) found += strstr(c[i].notes, where[mix]) != NULL;
+        assert_int_equal(found, 1);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 /* The gradient of sn_top_k puts cotangents at its indices, that of sn_sort sorts these. */
 static void sorts_of_gradients(void **state) {
     (void)state;
@@ -383,10 +408,10 @@ static void signature_of_a_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_a_model),      cmocka_unit_test(calls_of_a_loop),
-        cmocka_unit_test(tiles_of_masks),        cmocka_unit_test(visible_pairs),
-        cmocka_unit_test(choices_and_rows),      cmocka_unit_test(sorts_of_gradients),
-        cmocka_unit_test(rows_of_recurrences),   cmocka_unit_test(folds_are_found),
-        cmocka_unit_test(signature_of_a_program)};
+        cmocka_unit_test(calls_of_a_model),   cmocka_unit_test(calls_of_a_loop),
+        cmocka_unit_test(tiles_of_masks),     cmocka_unit_test(visible_pairs),
+        cmocka_unit_test(choices_and_rows),   cmocka_unit_test(where_heads_mix),
+        cmocka_unit_test(sorts_of_gradients), cmocka_unit_test(rows_of_recurrences),
+        cmocka_unit_test(folds_are_found),    cmocka_unit_test(signature_of_a_program)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
