@@ -52,7 +52,7 @@ typedef struct sn_options {
      * store all matrices as int8; "int4", or "stored", which keeps blocks of integers and stores the
      * file's floats as int8: then the sums of a group are products of integers.
      * Gradients are not affected: the weights of training entries are not constant.
-     * "bf16-unordered": "bf16", but products of matrices may be summed in any order: where this CPU has AMX they are,
+     * "bf16-unordered": "bf16", but products may be summed in any order: where this CPU has AMX they are,
      * with the same bits for any number of threads. Artefacts compute "bf16". */
     const char *compute;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of

@@ -307,6 +307,12 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
 ATT_SIGNATURE(att_pv, ATT_PV_PARAMS)
 em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv);
 
+/* amx.c: parts of these, for as many keys as are returned: scores, without flags; sums. If rows of `width` words
+ * are whole tiles, and the target takes AMX. */
+bool att_takes_amx(const em *e, const att_plan *p, int width);
+em_val att_emit_amx_scores(em *e, const att_plan *p, const att_qk_args *a, int nv, int words);
+em_val att_emit_amx_sums(em *e, const att_plan *p, const att_pv_args *a, int nv, int dv);
+
 /* The same for one vector of queries, without the keys whose p is 0: their V may be NaN. */
 #define ATT_PV_NAN_SAFE_PARAMS(P) P(ptr, v) P(i64, v_stride) P(ptr, p) P(ptr, acc) P(i64, keys)
 ATT_SIGNATURE(att_pv_nan_safe, ATT_PV_NAN_SAFE_PARAMS)

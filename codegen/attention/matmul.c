@@ -81,6 +81,16 @@ static void store_scores(em *e, const att_plan *p, const att_qk_args *a, em_val 
     }
 }
 
+/* The scores of keys [0, n), which are stored, one key at a time. */
+static void finish_scores(em *e, const att_plan *p, const att_qk_args *a, int nv, int flags,
+                          em_val n) {
+    em_loop l = em_for(e, 0, n, 1);
+    em_val s[ATT_NV], out = em_gep(e, a->s, p->t, em_mul(e, l.i, p->qb));
+    for (int v = 0; v < nv; v++) s[v] = att_load(e, p, vector_at(e, p, out, 0, v));
+    store_scores(e, p, a, out, 1, nv, flags, s);
+    em_end(e, &l);
+}
+
 em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, int flags) {
     char suffix[32];
     snprintf(suffix, sizeof suffix, "%s%d", name, nv);
@@ -88,7 +98,12 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     int rows = p->key_rows[nv];
     /* whole subtiles, so that the bias is added to each key once */
     if ((flags & ATT_QK_ADD) && rows > ATT_SUBTILE_KEYS) rows = ATT_SUBTILE_KEYS;
-    em_loop l = em_for(e, 0, a.keys, rows);
+    em_val done = em_like(e, a.keys, 0);
+    if (!(flags & ATT_QK_ADD) && att_takes_amx(e, p, att_words(p, d))) {
+        done = att_emit_amx_scores(e, p, &a, nv, att_words(p, d));
+        if (flags) finish_scores(e, p, &a, nv, flags, done);
+    }
+    em_loop l = em_for(e, done, a.keys, rows);
     em_val last = em_sub(e, em_sub(e, a.k_rows, 1), l.i);
     em_val key[32], s[64];
     for (int i = 0; i < rows; i++) {
@@ -178,6 +193,15 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
     char suffix[32];
     snprintf(suffix, sizeof suffix, "%s%d", name, nv);
     att_pv_args a = att_pv_begin(e, p, suffix);
+    em_branch rest = {0};
+    const bool amx = att_takes_amx(e, p, dv);
+    if (amx) {
+        em_val done = att_emit_amx_sums(e, p, &a, nv, dv);
+        a.v = em_gep(e, a.v, p->t, em_mul(e, done, a.v_stride));
+        a.p = em_gep(e, a.p, p->t, em_mul(e, done, p->qb));
+        a.keys = em_sub(e, a.keys, done);
+        rest = em_if(e, em_cmp(e, EM_GT, a.keys, 0));
+    }
     int size = choose_rows(p, nv, dv), groups = (dv + size - 1) / size;
     int smaller = groups * size - dv;
     for (int part = 0; part < 2; part++) {
@@ -190,6 +214,7 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
         emit_pv_group(e, p, rows, nv, em_gep(e, a.v, p->t, l.i), acc, &a, &f);
         em_end(e, &l);
     }
+    if (amx) em_endif(e, &rest);
     return att_end(e);
 }
 

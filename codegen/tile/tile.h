@@ -26,6 +26,16 @@ void tile_bf16_widen(em *e, em_val words, em_val *x); /* the odd elements, the e
 em_val tile_bf16_round(em *e, em_val x);              /* f32, to what bf16 has */
 em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc); /* acc + a b */
 
+/* ---- amx.c: tiles 0 to 7 of AMX, rows of 16 words; `stride`: bytes between rows ---- */
+
+/* rows: of tiles 0 to 5; words: i32, of K: of a row of tiles 4 and 5, and the rows of tiles 6 and 7. Clears the tiles. */
+void tile_amx_configure(em *e, int rows, em_val words);
+void tile_amx_release(em *e); /* before other code than that of tiles runs for long */
+void tile_amx_zero(em *e, int tile);
+void tile_amx_load(em *e, int tile, em_val at, em_val stride);
+void tile_amx_store(em *e, int tile, em_val at, em_val stride);
+void tile_amx_add(em *e, int c, int a, int b); /* c += a b */
+
 /* n elements from p on, `stride` (i64, elements) apart, as em_load_mask loads them. */
 em_val tile_load(em *e, sn_dtype t, em_val p, em_val stride, int n, em_val mask);
 /* The lanes of v, or those that the mask (NULL: all) has, to such elements. */
