@@ -105,6 +105,7 @@ typedef struct gemm_plan {
                              that the microkernel cannot address */
     bool pack_a_per_call; /* ... only if this call has many panels; only full microtiles read it */
     int pack_a_panels;    /* ... so many */
+    bool a_by_columns;    /* ... A's columns are contiguous */
     bool a_transposed;    /* ... a microtile at a time as [k][a_col_stride]: A's columns are
                              contiguous */
     bool pack_b;          /* the kernel packs or dequantizes B, as far as it is not read in place */

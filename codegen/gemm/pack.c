@@ -118,6 +118,38 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_end(e, &l);
 }
 
+/* amx, and A's columns are contiguous: dst[i] = words of row + i from word pc on. Blocks of lanes x lanes are
+ * transposed in registers, and written through the stack, so that only n_rows rows are. */
+static void pack_transposed(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
+    const sn_gemm_operand *o = &p->g->a;
+    const int n = p->lanes;
+    em_val block = em_stack(e, p->t, (int64_t)n * n), col = em_size_value(e, o->col);
+    em_val pc = gemm_elements(e, q->pc, p->joined_k);
+    em_val kb = gemm_block_elements(e, em_size_value(e, p->k), q->pc, q->kb, p->joined_k);
+    em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, pc, col)));
+    em_loop lk = em_for(e, 0, q->kb, n);
+    em_loop li = em_for(e, 0, q->n_rows, n);
+    em_val left = em_sub(e, q->n_rows, li.i), rows = em_tail_mask(e, left, n), v[64], x[2];
+    for (int j = 0; j < n; j++) {
+        for (int half = 0; half < p->joined_k; half++) {
+            em_val k = em_add(e, gemm_elements(e, em_add(e, lk.i, j), p->joined_k), half);
+            em_val mask = em_and(e, rows, em_splat(e, em_cmp(e, EM_LT, k, kb), n));
+            em_val at = em_gep(e, from, o->dtype, em_add(e, li.i, em_mul(e, k, col)));
+            x[half] = em_load_mask(e, o->dtype, at, n, mask, NULL);
+        }
+        v[j] = tile_bf16_join(e, x[0], x[1]);
+    }
+    em_transpose(e, v, n);
+    for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, i * n), v[i]);
+    em_val dst = em_gep(e, q->dst, p->t, em_add(e, em_mul(e, li.i, p->a_row_stride), lk.i));
+    em_loop row = em_for(e, 0, em_imin(e, left, n), 1);
+    em_val y = em_load(e, p->t, em_gep(e, block, p->t, em_mul(e, row.i, n)), n);
+    em_store(e, p->t, em_gep(e, dst, p->t, em_mul(e, row.i, p->a_row_stride)), y);
+    em_end(e, &row);
+    em_end(e, &li);
+    em_end(e, &lk);
+}
+
 /* dst[i][k] = prologue(A[row + i][pc + k]). */
 static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     const sn_gemm *g = p->g;
@@ -147,6 +179,8 @@ em_val gemm_emit_pack_a(em *e, const gemm_plan *p) {
     e->dim = q.dim;
     if (p->a_transposed)
         pack_columns(e, p, &q);
+    else if (p->amx && p->a_by_columns)
+        pack_transposed(e, p, &q);
     else
         pack_rows(e, p, &q);
     em_ret(e, NULL);

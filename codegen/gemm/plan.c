@@ -300,9 +300,9 @@ static void choose_a(gemm_plan *p) {
     p->pack_a = p->pack_a_per_call || choose_pack_a(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest || g->ragged_k;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
-    p->a_transposed = p->pack_a && !g->int8 && !p->amx && gemm_is(g->a.row, 1) &&
-                      !gemm_is(g->a.col, 1) && !g->prologue && !g->row_prologue && !g->n_blocks;
-    p->a_transposed |= g->ragged_k;
+    p->a_by_columns = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
+                      !g->prologue && !g->row_prologue && !g->n_blocks;
+    p->a_transposed = (p->a_by_columns && !p->amx) || g->ragged_k;
     bool few_reads = p->joined_k > 1 && p->pack_b && !p->a_transposed && !g->groups.size;
     int64_t kc = (few_reads ? PACKED_KC_BYTES : KC_BYTES) / p->esize;
     p->kc = p->k_blocked ? kc : g->k.slot < 0 ? g->k.value : 0;
