@@ -53,10 +53,10 @@ static void add_product(finder *f, sn_node *dot) {
     set_part(f, dot, p, WHOLE);
 }
 
-/* One number for each row: of a product of integers the scale of its left factor's rows. (What is
- * made of the product itself would have been found to read it.) */
-static bool is_scale_of_rows(const pair *p, const sn_node *n) {
-    return p->dot->dtype == SN_I32 && n->op == SN_OP_broadcast && n->in[0]->rank == n->rank &&
+/* One number for each row: of a product of integers, of blocks too, the scale of its left factor's rows.
+ * (What is made of the product itself would have been found to read it.) */
+static bool is_scale_of_rows(const sn_node *n) {
+    return n->op == SN_OP_broadcast && n->in[0]->rank == n->rank &&
            n->in[0]->shape[n->rank - 1] == 1;
 }
 
@@ -75,7 +75,7 @@ static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
         return false;
     for (int i = 0; i < n->n_in; i++) {
         bool whole = pair_of(f, n->in[i]) == p && f->part[n->in[i]->id] == WHOLE;
-        if (!whole && !sn_is_fixed(n->in[i]) && !is_scale_of_rows(p, n->in[i])) return false;
+        if (!whole && !sn_is_fixed(n->in[i]) && !is_scale_of_rows(n->in[i])) return false;
     }
     return true;
 }

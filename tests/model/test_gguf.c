@@ -306,6 +306,37 @@ static void test_stored(void **state) {
     cJSON_Delete(expected);
 }
 
+/* Products of integers compute the chosen experts only, with gates and their partners together (level 4) or
+ * apart. */
+static void test_experts_of_integers(void **state) {
+    (void)state;
+    int32_t tokens[MAX_TOKENS];
+    float logits[2][64];
+    cJSON *expected = read_expected("gpt-oss");
+    int64_t n = read_tokens(expected, tokens);
+    for (int i = 0; i < 2; i++) {
+        sn_error e = {0};
+        int level = 4 * i, chosen = 0;
+        const open_options o = {
+            .path = DATA "gpt-oss.gguf",
+            .entries = SN_CACHED,
+            .compile = {.level = level, .backend = "native", .compute = "int8"}};
+        open_model *m = lm_open(&o, &e);
+        if (!m) fail_msg("%s", e.message);
+        char *text = explain_text(m->program, "decode");
+        for (const char *at = text; (at = strstr(at, "1 of 4 blocks")); at++) chosen++;
+        assert_int_equal(chosen, level ? 4 : 6); /* of two layers */
+        free(text);
+        feed(m, tokens, n);
+        assert_true(m->model.vocab <= 64);
+        memcpy(logits[i], m->io->logits, sizeof(float) * (size_t)m->model.vocab);
+        for (int64_t k = 0; i && k < m->model.vocab; k++)
+            assert_true(fabsf(logits[1][k] - logits[0][k]) < 1e-4f);
+        model_close(m);
+    }
+    cJSON_Delete(expected);
+}
+
 /* --weights auto: the first storage that fits. */
 static void test_storage(void **state) {
     (void)state;
@@ -517,14 +548,14 @@ static void test_slices(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),          cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_encoder),         cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_folder),          cmocka_unit_test(test_stored),
-        cmocka_unit_test(test_split),           cmocka_unit_test(test_storage),
-        cmocka_unit_test(test_keys_alone),      cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_default_storage), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),       cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),         cmocka_unit_test(test_stored),
+        cmocka_unit_test(test_split),          cmocka_unit_test(test_experts_of_integers),
+        cmocka_unit_test(test_storage),        cmocka_unit_test(test_keys_alone),
+        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_default_storage),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_slices),         cmocka_unit_test(test_alignment),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
