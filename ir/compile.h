@@ -334,6 +334,9 @@ typedef struct sn_emit_options {
      * none */
     const char *const *label;
     int n_label;
+    /* [n_file] files that are put into the object, such as a tokenizer: NAME_files() lists them */
+    const struct sn_file_inside *file;
+    int n_file;
     bool embed_weights; /* embeds the weights in the object instead of writing NAME.weights */
     /* uses level, weights, passes, cache_dir; ignores target; backend must not be onednn; tune and
      * checks must not be set */

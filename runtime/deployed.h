@@ -36,7 +36,8 @@ typedef struct sn_deployed {
     const char *(*message)(int32_t code);
     const char *manifest;
     int64_t n_entry;
-    const sn_deployed_entry *entry; /* [n_entry] */
+    const sn_deployed_entry *entry;     /* [n_entry] */
+    const struct sn_file_inside *files; /* as sn_file_take_inside takes them; NULL: none */
 } sn_deployed;
 
 extern const sn_deployed sn_deployed_artefact;

@@ -77,8 +77,8 @@ static const arg table[] = {
      "decoders: number of sequences at once, each with its own caches and length"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
-     "embed the weights in the object instead of writing NAME.weights, and the tokenizer in the "
-     "program of --exe"},
+     "embed weights and tokenizer in the object instead of writing NAME.weights; in a program, "
+     "too"},
     {"spdx", 0, ARG_FLAG, AT(spdx), NULL, NULL, 0, 0,
      "also write NAME.spdx.json, a bill of materials: hashes of the files of model and artefact, "
      "licence of the weights, tools, libraries"},
@@ -251,17 +251,13 @@ static link_request request(const options *o, cmd_artefact *a, const char *name)
                           .static_gomp = &a->static_gomp};
 }
 
-/* Links a program that has its tokenizer in it. */
-static bool link_whole(const options *o, const open_model *m, const link_request *r,
-                       sn_error *err) {
+/* Reads the tokenizer's tables, for the object. */
+static bool read_tokenizer(const open_model *m, inside *files, sn_error *err) {
     temporary t;
     if (!temporary_make(&t, err)) return false;
-    inside s = {.dir = t.path, .name = r->name, .windows = o->first.system == SN_WINDOWS};
-    link_request with = *r;
-    bool ok = cmd_models->save(m, t.path, r->name, true, err) && inside_write(&s, err);
-    with.inside = s.text;
-    ok = ok && link_program(&with, err);
-    inside_free(&s);
+    bool ok = cmd_models->save(m, t.path, files->name, true, err) &&
+              inside_read(files, t.path, ".tokenizer", false, err) &&
+              inside_read(files, t.path, ".source.tokenizer", true, err);
     temporary_remove(&t);
     return ok;
 }
@@ -274,8 +270,9 @@ static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
     const link_request r = request(o, a, name);
     if (o->shared && !link_shared(&r, err)) return false;
     if (!o->exe) return true;
-    if (cmd_models && o->embed && a->tokenizer) return link_whole(o, m, &r, err);
-    return (!cmd_models || cmd_models->save(m, o->dir, name, true, err)) && link_program(&r, err);
+    return (!cmd_models || (o->embed && a->tokenizer) ||
+            cmd_models->save(m, o->dir, name, true, err)) &&
+           link_program(&r, err);
 }
 
 static sn_emit_options emit_options(const options *o, const char *name) {
@@ -449,8 +446,13 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     eo->compile.n_keep = m->compiled.n_keep;
     const link_request r = request(o, &a, eo->name);
     ok = ok && !err->code && (!o->exe || link_program_possible(&r, err));
+    inside files = {.name = eo->name};
+    ok = ok && (!cmd_models || !o->embed || !a.tokenizer || read_tokenizer(m, &files, err));
+    eo->file = files.file;
+    eo->n_file = files.n;
     ok = ok && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err) &&
          finish_files(o, &a, eo->name, err);
+    inside_free(&files);
     free(a.label);
     return ok;
 }

@@ -135,13 +135,14 @@ static void prefixed(const char *prefix, const char *name, char *out, size_t siz
 }
 
 /* ".text.NAME" and ".rodata.NAME" for NAME, of the names NAME and NAME_… that an object defines. With
- * prefix NULL functions have sections already. Constants of all sizes are put together: merging equal
+ * prefix NULL functions and files have sections already. Constants of all sizes are put together: merging equal
  * ones would gain little. */
 static void output_name(const input *in, const char *prefix, const char *name,
                         char out[SECTION_NAME]) {
-    const char *kind = !strncmp(name, ".rodata", 7) ? ".rodata"
-                       : !strcmp(name, ".text")     ? ".text"
-                                                    : NULL;
+    const bool merges = !strncmp(name, ".rodata.cst", 11) || !strncmp(name, ".rodata.str", 11);
+    const char *kind = !strncmp(name, ".rodata", 7) && (prefix || merges) ? ".rodata"
+                       : !strcmp(name, ".text")                           ? ".text"
+                                                                          : NULL;
     const char *shortest = NULL;
     snprintf(out, SECTION_NAME, "%s", prefix || !kind ? name : kind);
     for (size_t i = 1; kind && prefix && i < in->n_sym; i++) {

@@ -1,6 +1,7 @@
 /* glue.c: the public functions of an artefact other than its entries: open and check the weights,
  * choose a target for the CPU, error messages, initial state. */
 #include "codegen/aot/aot.h"
+#include "runtime/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -537,6 +538,35 @@ static void emit_parameters(em *e, const sn_aot *a) {
     em_ret(e, table);
 }
 
+/* const NAME_file *NAME_files(void): rows of sn_file_inside (runtime/file.h), then an empty one. Each file has a section, so
+ * that linkers drop those of programs that do not ask. */
+static em_val emit_files(em *e, const sn_aot *a) {
+    const int n = a->o->n_file;
+    em_val *row = sn_arena_alloc(a->m, sizeof *row * (size_t)(n + 1)), none = LLVMConstNull(e->ptr);
+    for (int i = 0; i <= n; i++) {
+        em_val cell[] = {none, none, em_i64(e, 0)};
+        for (int k = 0; k < 2 && i < n; k++) {
+            const sn_file_inside *f = &a->o->file[i];
+            const char *data = k ? (const char *)f->data : f->path;
+            const size_t bytes = k ? f->size : strlen(f->path);
+            const char *name = sn_arena_printf(a->m, k ? "file_%d" : "name_of_file_%d", i);
+            cell[k] = sn_aot_constant(
+                e, name, LLVMConstStringInContext2(e->ctx, data, bytes, k /* no NUL */));
+            LLVMSetAlignment(cell[k], 64); /* as tables of tokenizers need it */
+            if (!a->bitcode)
+                LLVMSetSection(cell[k], sn_arena_printf(a->m, ".rodata.%s_%s", a->name, name));
+            cell[2] = em_i64(e, (int64_t)bytes);
+        }
+        row[i] = LLVMConstStructInContext(e->ctx, cell, 3, 0);
+    }
+    em_val table =
+        sn_aot_constant(e, "files", LLVMConstArray2(LLVMTypeOf(row[0]), row, (uint64_t)n + 1));
+    if (!a->bitcode) LLVMSetSection(table, sn_arena_printf(a->m, ".data.rel.ro.%s_files", a->name));
+    sn_aot_function(e, a, "files", e->ptr, NULL, 0, true);
+    em_ret(e, table);
+    return table;
+}
+
 /* ---- for a program's main ---- */
 
 static em_val public_function(em *e, const sn_aot *a, const char *name, const char *ending) {
@@ -580,11 +610,11 @@ static em_val emit_listed_workspace(em *e, const sn_aot *a, const sn_aot_entry *
     return fn;
 }
 
-static void emit_table(em *e, const sn_aot *a) {
+static void emit_table(em *e, const sn_aot *a, em_val files) {
     static const char *const names[] = {"open",   "init",        "close",      "verify",
                                         "choose", "set_threads", "state_init", "message"};
     enum { N = sizeof names / sizeof *names };
-    em_val cell[N + 3], *entry = sn_arena_alloc(a->m, sizeof *entry * (size_t)(3 * a->n_entry + 1));
+    em_val cell[N + 4], *entry = sn_arena_alloc(a->m, sizeof *entry * (size_t)(3 * a->n_entry + 1));
     int n = 0, n_cell = 0;
     for (int i = 0; i < N; i++) cell[n++] = public_function(e, a, names[i], "");
     cell[n++] = manifest(e, a);
@@ -600,6 +630,7 @@ static void emit_table(em *e, const sn_aot *a) {
     }
     cell[n++] =
         sn_aot_constant(e, "entries", LLVMConstStructInContext(e->ctx, entry, (unsigned)n_cell, 0));
+    cell[n++] = files;
     em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
     em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");
     LLVMSetInitializer(table, init);
@@ -635,7 +666,8 @@ static void emit_all(em *e, sn_aot *a) {
     emit_message(e, a);
     emit_manifest(e, a);
     if (a->n_trained) emit_parameters(e, a);
-    if (a->o->program) emit_table(e, a);
+    em_val files = a->o->n_file ? emit_files(e, a) : LLVMConstNull(e->ptr);
+    if (a->o->program) emit_table(e, a, files);
     if (wasm) export_functions(e, a);
 }
 

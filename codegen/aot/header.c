@@ -402,6 +402,18 @@ static const char of_entries[] =
     "any\n * "
     "number of threads up to max_threads. */\n";
 
+static const char files[] =
+    "/* The files in the object, up to one whose path is NULL. The same struct as sn_file_inside "
+    "of\n"
+    " * Sinter's runtime library: after sn_file_take_inside((const sn_file_inside *)$n_files())\n"
+    " * sn_tokenizer_load finds one as \"program:\" and its path. */\n"
+    "typedef struct $n_file {\n"
+    "    const char *path;\n"
+    "    const unsigned char *data;\n"
+    "    uint64_t bytes;\n"
+    "} $n_file;\n"
+    "const $n_file *$n_files(void);\n\n";
+
 static const char parameters[] =
     "\n/* A trained parameter: where it lies in the state after any step. The rest of the state "
     "belongs "
@@ -521,6 +533,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
                 texts[i]);
     expand(middle, words, f);
     print_labels(a, f);
+    if (a->o->n_file) expand(files, words, f);
     if (a->n_state) expand(of_state, words, f);
     print_leaves(a, f);
     expand(of_entries, words, f);

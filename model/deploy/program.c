@@ -356,7 +356,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     sn_program_use_huge_pages();
-    sn_file_take_inside(sn_program_files);
+    sn_file_take_inside(sn_deployed_artefact.files);
     options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;

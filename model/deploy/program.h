@@ -35,9 +35,6 @@ typedef struct program {
     char settings[4200];            /* NAME.tokenizer there; "": none */
 } program;
 
-/* Files in the program, of the linker: NAME.tokenizer/FILE and NAME.source.tokenizer/FILE; or files_none.c. */
-extern const sn_file_inside sn_program_files[];
-
 /* system.c, and system_windows.c. For the first token, on Linux only: the heap in huge pages; the weights that are in the
  * page cache, at once. */
 void sn_program_use_huge_pages(void);

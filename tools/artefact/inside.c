@@ -1,6 +1,5 @@
-/* inside.c: writes files as assembler text, by .incbin. */
+/* inside.c: lists and maps the files of a folder. */
 #include "tools/artefact/inside.h"
-#include "runtime/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -8,30 +7,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool no_memory(sn_error *err) {
-    return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-}
-
 static int not_hidden(const struct dirent *e) {
     return *e->d_name != '.';
 }
 
-/* The files of NAME.ending, which may only be missing if it is optional. */
-static bool list_folder(inside *s, const char *ending, bool optional, sn_error *err) {
+static bool add(inside *s, const char *dir, const char *folder, const char *name, sn_error *err) {
+    sn_mapping m;
+    if (s->n == INSIDE_FILES)
+        return sn_fail(err, SN_ERR_FILE, "%s: more than %d files", folder, INSIDE_FILES);
+    char *path = sn_path_join(folder, name);
+    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    s->path[s->n] = path;
+    s->file[s->n++] = (sn_file_inside){.path = path + strlen(dir) + 1};
+    if (!sn_file_map(path, &m, err)) return false;
+    s->file[s->n - 1].data = m.data;
+    s->file[s->n - 1].size = m.size;
+    return true;
+}
+
+bool inside_read(inside *s, const char *dir, const char *ending, bool optional, sn_error *err) {
     char part[160];
     struct dirent **entry = NULL;
     snprintf(part, sizeof part, "%s%s", s->name, ending);
-    char *folder = sn_path_join(s->dir, part);
-    if (!folder) return no_memory(err);
+    char *folder = sn_path_join(dir, part);
+    if (!folder) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int n = scandir(folder, &entry, not_hidden, alphasort);
     bool ok =
         n >= 0 || (optional && errno == ENOENT) ||
         sn_fail(err, SN_ERR_FILE, "%s: its files cannot be listed: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
-        if (ok && s->n_file == INSIDE_FILES)
-            ok = sn_fail(err, SN_ERR_FILE, "%s: more than %d files", folder, INSIDE_FILES);
-        if (ok && !(s->file[s->n_file++] = sn_path_join(folder, entry[i]->d_name)))
-            ok = no_memory(err);
+        ok = ok && add(s, dir, folder, entry[i]->d_name, err);
         free(entry[i]);
     }
     free(entry);
@@ -39,43 +44,9 @@ static bool list_folder(inside *s, const char *ending, bool optional, sn_error *
     return ok;
 }
 
-static void print_quoted(const char *before, const char *text, FILE *f) {
-    fprintf(f, "    %s \"", before);
-    for (; *text; text++) fprintf(f, strchr("\"\\", *text) ? "\\%c" : "%c", *text);
-    fputs("\"\n", f);
-}
-
-/* A table of name, data and bytes of each file; data are aligned as tables of tokenizers need. */
-static void print_files(const inside *s, FILE *f) {
-    fputs(s->windows ? "    .section .rdata,\"dr\"\n" : "    .section .data.rel.ro,\"aw\"\n", f);
-    fputs("    .balign 8\n    .globl sn_program_files\nsn_program_files:\n", f);
-    for (int i = 0; i < s->n_file; i++)
-        fprintf(f, "    .quad .Lname%d, .Ldata%d, .Lend%d - .Ldata%d\n", i, i, i, i);
-    fputs("    .quad 0, 0, 0\n", f);
-    if (!s->windows) fputs("    .section .rodata\n", f);
-    for (int i = 0; i < s->n_file; i++) {
-        fprintf(f, ".Lname%d:\n", i);
-        print_quoted(".asciz", s->file[i] + strlen(s->dir) + 1, f);
-        fprintf(f, "    .balign 64\n.Ldata%d:\n", i);
-        print_quoted(".incbin", s->file[i], f);
-        fprintf(f, ".Lend%d:\n    .byte 0\n", i);
-    }
-    if (!s->windows) fputs("    .section .note.GNU-stack,\"\",%progbits\n", f);
-}
-
-bool inside_write(inside *s, sn_error *err) {
-    if (!list_folder(s, ".tokenizer", false, err) ||
-        !list_folder(s, ".source.tokenizer", true, err))
-        return false;
-    s->text = sn_path_join(s->dir, "inside.s");
-    FILE *f = s->text ? fopen(s->text, "w") : NULL;
-    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: cannot write the tokenizer's files", s->dir);
-    print_files(s, f);
-    bool written = !ferror(f);
-    return (fclose(f) == 0 && written) || sn_fail(err, SN_ERR_FILE, "%s: cannot write it", s->text);
-}
-
 void inside_free(inside *s) {
-    for (int i = 0; i < s->n_file; i++) free(s->file[i]);
-    free(s->text);
+    for (int i = 0; i < s->n; i++) {
+        sn_file_unmap(&(sn_mapping){s->file[i].data, s->file[i].size});
+        free(s->path[i]);
+    }
 }

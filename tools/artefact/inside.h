@@ -1,23 +1,21 @@
-/* inside.h: files that become a part of a program: assembler text that holds them, for the compiler that links it. */
+/* inside.h: files that become a part of an artefact's object. */
 #ifndef SN_INSIDE_H
 #define SN_INSIDE_H
 
-#include "runtime/base.h"
+#include "runtime/file.h"
 
 enum { INSIDE_FILES = 32 };
 
 typedef struct inside {
-    const char *dir; /* which has the folder NAME.tokenizer, and may have NAME.source.tokenizer */
-    const char *name;
-    bool windows;
-    char *text; /* DIR/inside.s, allocated */
-    char *file[INSIDE_FILES];
-    int n_file;
+    const char *name;                  /* of the artefact */
+    sn_file_inside file[INSIDE_FILES]; /* mapped; path: NAME.ending/FILE */
+    char *path[INSIDE_FILES];          /* with the folder before it, allocated */
+    int n;
 } inside;
 
-/* Writes DIR/inside.s: sn_program_files (model/deploy/program.h), with all files of these folders. Fails if
- * one cannot be listed. inside_free afterwards, also if it failed. */
-bool inside_write(inside *s, sn_error *err);
-void inside_free(inside *s); /* the names; files stay */
+/* Adds the files of the folder DIR/NAME.ending, which may only be missing if it is optional. Fails if one cannot be read.
+ * inside_free afterwards, also if it failed. */
+bool inside_read(inside *s, const char *dir, const char *ending, bool optional, sn_error *err);
+void inside_free(inside *s);
 
 #endif

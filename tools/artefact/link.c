@@ -257,7 +257,6 @@ static bool program_command(command *c, const link_request *r, sn_error *err) {
     add(c, "-o");
     add_path(c, r->dir, r->name, r->windows ? ".exe" : "");
     add_path(c, r->dir, r->name, r->windows ? ".obj" : ".o");
-    if (r->inside) add(c, r->inside);
     if (!add_libraries(c, r, cc, err)) return false;
     const bool gomp = r->openmp && add_archive(c, cc, "gomp"); /* sn_threads_limit_spinning */
     if (r->static_gomp) *r->static_gomp = gomp;

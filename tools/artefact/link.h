@@ -10,11 +10,10 @@ typedef struct link_request {
     const char *target;     /* as for sn_emit: determines the architecture */
     const char *cc;         /* NULL: chosen according to the target */
     bool openmp, is_static;
-    bool windows;       /* the target's system */
-    bool unicode;       /* programs: the tokenizer needs the tables of Unicode */
-    bool regex;         /* programs: it matches regular expressions */
-    const char *inside; /* programs: assembler text to link; NULL: none */
-    bool *static_gomp;  /* programs: where to say whether libgomp became a part of it; or NULL */
+    bool windows;      /* the target's system */
+    bool unicode;      /* programs: the tokenizer needs the tables of Unicode */
+    bool regex;        /* programs: it matches regular expressions */
+    bool *static_gomp; /* programs: where to say whether libgomp became a part of it; or NULL */
 } link_request;
 
 /* NAME.so */
