@@ -519,18 +519,21 @@ static const gemm_shape shapes[] = {
      .dynamic = true},
 };
 
-static void run_all(const char *target_name, sn_dtype t) {
+enum { ALL, AMX };
+
+/* which: AMX: products of bf16, on its tiles. */
+static void run_all(const char *target_name, sn_dtype t, int which) {
     sn_error err = {0};
     sn_target target;
     if (!sn_target_init(&target, target_name, &err)) fail_msg("%s", err.message);
-    if (!sn_target_runs_here(&target)) skip();
+    if (!sn_target_runs_here(&target) || (which == AMX && !sn_target_take_amx(&target))) skip();
     sn_jit *jit = sn_jit_create(&target, NULL, &err);
     if (!jit) fail_msg("%s", err.message);
     int n = (int)(sizeof shapes / sizeof *shapes);
     size_t share = t == SN_F32 ? 4 : 8,
            offset = sn_dtype_size(t) / 4 + (size_t)target.vector_bytes / 64;
     for (int i = 0; i < n; i++)
-        if (effort_takes((size_t)i + offset, share) &&
+        if (effort_takes((size_t)i + offset, share) && (which == ALL || shapes[i].bf16) &&
             !((shapes[i].scale_group || shapes[i].bf16) && t == SN_F64))
             gemm_case_run(jit, &target, &shapes[i], t, i);
     sn_jit_destroy(jit);
@@ -538,33 +541,38 @@ static void run_all(const char *target_name, sn_dtype t) {
 
 static void avx512_f32(void **state) {
     (void)state;
-    run_all("x86-64-v4", SN_F32);
+    run_all("x86-64-v4", SN_F32, ALL);
 }
 
 static void avx512_f64(void **state) {
     (void)state;
-    run_all("x86-64-v4", SN_F64);
+    run_all("x86-64-v4", SN_F64, ALL);
 }
 
 /* The steps of bf16 are the target's own, or two multiply-adds. */
 static void avx512_bf16(void **state) {
     (void)state;
-    run_all("znver4", SN_F32);
+    run_all("znver4", SN_F32, ALL);
+}
+
+static void amx(void **state) {
+    (void)state;
+    run_all("native", SN_F32, AMX);
 }
 
 static void avx2_f32(void **state) {
     (void)state;
-    run_all("x86-64-v3", SN_F32);
+    run_all("x86-64-v3", SN_F32, ALL);
 }
 
 static void avx2_f64(void **state) {
     (void)state;
-    run_all("x86-64-v3", SN_F64);
+    run_all("x86-64-v3", SN_F64, ALL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(avx512_f32), cmocka_unit_test(avx512_bf16),
                                        cmocka_unit_test(avx512_f64), cmocka_unit_test(avx2_f32),
-                                       cmocka_unit_test(avx2_f64)};
+                                       cmocka_unit_test(avx2_f64),   cmocka_unit_test(amx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
