@@ -544,7 +544,7 @@ static em_val emit_files(em *e, const sn_aot *a) {
     const int n = a->o->n_file;
     em_val *row = sn_arena_alloc(a->m, sizeof *row * (size_t)(n + 1)), none = LLVMConstNull(e->ptr);
     for (int i = 0; i <= n; i++) {
-        em_val cell[] = {none, none, em_i64(e, 0)};
+        em_val cell[] = {none, none, LLVMConstNull(e->i64)};
         for (int k = 0; k < 2 && i < n; k++) {
             const sn_file_inside *f = &a->o->file[i];
             const char *data = k ? (const char *)f->data : f->path;
