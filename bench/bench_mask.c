@@ -21,31 +21,20 @@ typedef struct spec {
 
 typedef struct variant {
     const char *name;
-    bool sized;  /* written as NAME:N */
-    bool decode; /* one query, which sees all keys */
-    void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
-    bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
-    sn_tensor (*plain)(const sn_bench_plain *p);       /* in plain operations; NULL: sn_attention */
+    sn_attention_args args;                                    /* window: 1 for the size */
+    sn_tensor (*table)(sn_module *m, const spec *s, sn_dim T); /* captured[0]; NULL: none */
+    bool (*sees)(const spec *s, int64_t q, int64_t k);         /* NULL: all */
+    sn_tensor (*plain)(const sn_bench_plain *p); /* in plain operations; NULL: sn_attention */
+    bool sized;                                  /* written as NAME:N */
+    bool decode;                                 /* one query, which sees all keys */
+    bool sink;
 } variant;
 
-static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)a, (void)m, (void)s, (void)T;
-}
-
-static void args_causal(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)s, (void)T;
-    a->causal = true;
-}
 static bool sees_causal(const spec *s, int64_t q, int64_t k) {
     (void)s;
     return k <= q;
 }
 
-static void args_window(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->causal = true;
-    a->window = s->size;
-}
 static bool sees_window(const spec *s, int64_t q, int64_t k) {
     return k <= q && q - s->size < k;
 }
@@ -53,11 +42,6 @@ static bool sees_window(const spec *s, int64_t q, int64_t k) {
 static sn_tensor mask_prefix(const sn_score_ctx *c) {
     const spec *s = c->user;
     return sn_or(sn_le(c->k, c->q), sn_lt(c->k, (double)s->size));
-}
-static void args_prefix(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->mask = mask_prefix;
-    a->user = s;
 }
 static bool sees_prefix(const spec *s, int64_t q, int64_t k) {
     return k <= q || k < s->size;
@@ -69,20 +53,9 @@ static sn_tensor score_alibi(const sn_score_ctx *c) {
     sn_tensor h = sn_cast(sn_add(c->h, 1), SN_F32), far = sn_cast(sn_sub(c->k, c->q), SN_F32);
     return sn_add(c->score, sn_mul(sn_exp2(sn_mul(h, -8.0 / (double)s->h)), far));
 }
-static void args_alibi(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->causal = true;
-    a->score = score_alibi;
-    a->user = s;
-}
 
 static sn_tensor score_softcap(const sn_score_ctx *c) {
     return sn_mul(sn_tanh(sn_mul(c->score, 1.0 / 30)), 30);
-}
-static void args_softcap(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)s, (void)T;
-    a->causal = true;
-    a->score = score_softcap;
 }
 
 /* Weights without softmax: decay 0.99^(q - k) as in retention, sigmoid, squared ReLU. */
@@ -96,37 +69,13 @@ static sn_tensor weight_sigmoid(const sn_score_ctx *c) {
 static sn_tensor weight_relu2(const sn_score_ctx *c) {
     return sn_square(sn_relu(c->score));
 }
-static void args_retention(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)s, (void)T;
-    a->causal = true;
-    a->weight = weight_retention;
-    a->divide = SN_DIVIDE_BY_ABS_SUM;
-}
-static void args_sigmoid(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)s, (void)T;
-    a->causal = true;
-    a->weight = weight_sigmoid;
-}
-static void args_relu2(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)s, (void)T;
-    a->causal = true;
-    a->weight = weight_relu2;
-}
-
-static void args_sink(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)T;
-    a->causal = true;
-    a->sink = sn_input(m, "sink", SN_F32, s->h);
-}
 
 static sn_tensor mask_documents(const sn_score_ctx *c) {
     return sn_eq(sn_at(c->captured[0], c->q), sn_at(c->captured[0], c->k));
 }
-static void args_documents(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_documents(sn_module *m, const spec *s, sn_dim T) {
     (void)s;
-    a->causal = true;
-    a->mask = mask_documents;
-    a->captured[0] = sn_input(m, "doc", SN_I32, T);
+    return sn_input(m, "doc", SN_I32, T);
 }
 static bool sees_documents(const spec *s, int64_t q, int64_t k) {
     (void)s;
@@ -139,11 +88,6 @@ static sn_tensor mask_dilated(const sn_score_ctx *c) {
     sn_tensor back = sn_sub(c->q, c->k);
     return sn_and(sn_ge(back, 0), sn_eq(sn_mod(back, (double)s->size), 0));
 }
-static void args_dilated(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->mask = mask_dilated;
-    a->user = s;
-}
 static bool sees_dilated(const spec *s, int64_t q, int64_t k) {
     return k <= q && (q - k) % s->size == 0;
 }
@@ -155,11 +99,6 @@ static sn_tensor mask_strided(const sn_score_ctx *c) {
     sn_tensor column = sn_eq(sn_mod(back, (double)s->size), 0);
     return sn_and(sn_ge(back, 0), sn_or(sn_lt(back, (double)s->size), column));
 }
-static void args_strided(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->mask = mask_strided;
-    a->user = s;
-}
 static bool sees_strided(const spec *s, int64_t q, int64_t k) {
     return k <= q && (q - k < s->size || (q - k) % s->size == 0);
 }
@@ -169,11 +108,6 @@ static sn_tensor mask_blocks(const sn_score_ctx *c) {
     const spec *s = c->user;
     double n = (double)s->size;
     return sn_or(sn_eq(sn_div(c->q, n), sn_div(c->k, n)), sn_lt(c->k, n));
-}
-static void args_blocks(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->mask = mask_blocks;
-    a->user = s;
 }
 static bool sees_blocks(const spec *s, int64_t q, int64_t k) {
     return q / s->size == k / s->size || k < s->size;
@@ -191,11 +125,6 @@ static sn_tensor mask_neighbours(const sn_score_ctx *c) {
     return sn_and(within(sn_div(c->q, n), sn_div(c->k, n)),
                   within(sn_mod(c->q, n), sn_mod(c->k, n)));
 }
-static void args_neighbours(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    (void)m, (void)T;
-    a->mask = mask_neighbours;
-    a->user = s;
-}
 static bool sees_neighbours(const spec *s, int64_t q, int64_t k) {
     return llabs(q / s->size - k / s->size) <= NEAR && llabs(q % s->size - k % s->size) <= NEAR;
 }
@@ -204,10 +133,9 @@ static bool sees_neighbours(const spec *s, int64_t q, int64_t k) {
 static sn_tensor mask_dense(const sn_score_ctx *c) {
     return sn_at(c->captured[0], c->q, c->k);
 }
-static void args_dense(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_dense(sn_module *m, const spec *s, sn_dim T) {
     (void)s;
-    a->mask = mask_dense;
-    a->captured[0] = sn_input(m, "visible", SN_BOOL, T, T);
+    return sn_input(m, "visible", SN_BOOL, T, T);
 }
 static bool sees_dense(const spec *s, int64_t q, int64_t k) {
     return sn_bench_truth(q * s->t + k);
@@ -216,19 +144,17 @@ static bool sees_dense(const spec *s, int64_t q, int64_t k) {
 static sn_tensor score_bias(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->q, c->k));
 }
-static void args_bias(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_bias(sn_module *m, const spec *s, sn_dim T) {
     (void)s;
-    a->score = score_bias;
-    a->captured[0] = sn_input(m, "bias", SN_F32, T, T);
+    return sn_input(m, "bias", SN_F32, T, T);
 }
 
 /* One table per head: each is read once for every batch. */
 static sn_tensor score_biases(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->h, c->q, c->k));
 }
-static void args_biases(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
-    a->score = score_biases;
-    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, T, T);
+static sn_tensor table_biases(sn_module *m, const spec *s, sn_dim T) {
+    return sn_input(m, "bias", SN_F32, s->h, T, T);
 }
 
 /* A learned number per head and distance, distances clipped at CLIP. */
@@ -236,10 +162,9 @@ static sn_tensor score_relative(const sn_score_ctx *c) {
     sn_tensor back = sn_min(sn_max(sn_sub(c->q, c->k), -CLIP), CLIP);
     return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(back, CLIP)));
 }
-static void args_relative(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_relative(sn_module *m, const spec *s, sn_dim T) {
     (void)T;
-    a->score = score_relative;
-    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 2 * CLIP + 1);
+    return sn_input(m, "bias", SN_F32, s->h, 2 * CLIP + 1);
 }
 
 /* Buckets of distances in both directions: the nearest distances have one each, farther ones share
@@ -255,10 +180,9 @@ static sn_tensor score_buckets(const sn_score_ctx *c) {
     sn_tensor bucket = sn_add(sn_where(sn_lt(far, EXACT), far, late), side);
     return sn_add(c->score, sn_at(c->captured[0], c->h, bucket));
 }
-static void args_buckets(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_buckets(sn_module *m, const spec *s, sn_dim T) {
     (void)T;
-    a->score = score_buckets;
-    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 4 * EXACT);
+    return sn_input(m, "bias", SN_F32, s->h, 4 * EXACT);
 }
 
 /* Positions are pixels of an image of width `size`; a learned number per head and offset in rows and
@@ -271,46 +195,50 @@ static sn_tensor score_swin(const sn_score_ctx *c) {
     sn_tensor index = sn_add(sn_mul(down, 2 * n - 1), right);
     return sn_add(c->score, sn_at(c->captured[0], c->h, index));
 }
-static void args_swin(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+static sn_tensor table_swin(sn_module *m, const spec *s, sn_dim T) {
     (void)T;
     int64_t rows = (s->t + s->size - 1) / s->size;
-    a->score = score_swin;
-    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, (2 * rows - 1) * (2 * s->size - 1));
-    a->user = s;
+    return sn_input(m, "bias", SN_F32, s->h, (2 * rows - 1) * (2 * s->size - 1));
 }
 
+#define CAUSAL .args.causal = true, .sees = sees_causal
+#define MASK(name)                                                                                 \
+    { #name, .sized = true, .args.mask = mask_##name, .sees = sees_##name }
+#define SCORE(name)                                                                                \
+    { #name, .args.score = score_##name, .table = table_##name }
 static const variant variants[] = {
-    {"full", false, false, args_full, NULL, NULL},
-    {"causal", false, false, args_causal, sees_causal, NULL},
-    {"window", true, false, args_window, sees_window, NULL},
-    {"prefix", true, false, args_prefix, sees_prefix, NULL},
-    {"alibi", false, false, args_alibi, sees_causal, NULL},
-    {"softcap", false, false, args_softcap, sees_causal, NULL},
-    {"retention", false, false, args_retention, sees_causal, NULL},
-    {"sigmoid", false, false, args_sigmoid, sees_causal, NULL},
-    {"relu2", false, false, args_relu2, sees_causal, NULL},
-    {"documents", false, false, args_documents, sees_documents, NULL},
-    {"dilated", true, false, args_dilated, sees_dilated, NULL},
-    {"strided", true, false, args_strided, sees_strided, NULL},
-    {"blocks", true, false, args_blocks, sees_blocks, NULL},
-    {"neighbours", true, false, args_neighbours, sees_neighbours, NULL},
-    {"decode", false, true, args_full, NULL, NULL},
-    {"dense", false, false, args_dense, sees_dense, NULL},
-    {"biases", false, false, args_biases, NULL, NULL},
-    {"bias", false, false, args_bias, NULL, NULL},
-    {"relative", false, false, args_relative, NULL, NULL},
-    {"buckets", false, false, args_buckets, NULL, NULL},
-    {"swin", true, false, args_swin, NULL, NULL},
-    {"sink", false, false, args_sink, sees_causal, NULL},
-    {"plain-retention", false, false, args_causal, sees_causal, sn_bench_plain_retention},
-    {"plain-sigmoid", false, false, args_causal, sees_causal, sn_bench_plain_sigmoid},
-    {"plain-relu2", false, false, args_causal, sees_causal, sn_bench_plain_relu2},
-    {"sink-column", false, false, args_causal, sees_causal, sn_bench_sink_column},
-    {"sink-term", false, false, args_causal, sees_causal, sn_bench_sink_term},
-    {"sink-gate", false, false, args_causal, sees_causal, sn_bench_sink_gate},
-    {"sink-one", false, false, args_causal, sees_causal, sn_bench_sink_one},
-    {"talking", false, false, args_full, NULL, sn_bench_talking},
-    {"talking-causal", false, false, args_causal, sees_causal, sn_bench_talking_causal},
+    {.name = "full"},
+    {"causal", CAUSAL},
+    {"window", .sized = true, .args = {.causal = true, .window = 1}, .sees = sees_window},
+    MASK(prefix),
+    {"alibi", CAUSAL, .args.score = score_alibi},
+    {"softcap", CAUSAL, .args.score = score_softcap},
+    {"retention", CAUSAL, .args.weight = weight_retention, .args.divide = SN_DIVIDE_BY_ABS_SUM},
+    {"sigmoid", CAUSAL, .args.weight = weight_sigmoid},
+    {"relu2", CAUSAL, .args.weight = weight_relu2},
+    {"documents", .args = {.causal = true, .mask = mask_documents}, .table = table_documents,
+     .sees = sees_documents},
+    MASK(dilated),
+    MASK(strided),
+    MASK(blocks),
+    MASK(neighbours),
+    {"decode", .decode = true},
+    {"dense", .args.mask = mask_dense, .table = table_dense, .sees = sees_dense},
+    SCORE(biases),
+    SCORE(bias),
+    SCORE(relative),
+    SCORE(buckets),
+    {"swin", .sized = true, .args.score = score_swin, .table = table_swin},
+    {"sink", CAUSAL, .sink = true},
+    {"plain-retention", CAUSAL, .plain = sn_bench_plain_retention},
+    {"plain-sigmoid", CAUSAL, .plain = sn_bench_plain_sigmoid},
+    {"plain-relu2", CAUSAL, .plain = sn_bench_plain_relu2},
+    {"sink-column", CAUSAL, .plain = sn_bench_sink_column},
+    {"sink-term", CAUSAL, .plain = sn_bench_sink_term},
+    {"sink-gate", CAUSAL, .plain = sn_bench_sink_gate},
+    {"sink-one", CAUSAL, .plain = sn_bench_sink_one},
+    {"talking", .plain = sn_bench_talking},
+    {"talking-causal", CAUSAL, .plain = sn_bench_talking_causal},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -324,10 +252,14 @@ static sn_module *build(const void *p, sn_error *err) {
     sn_dim B = sn_symbol(m, "B", 1, 1 << 16), T = sn_symbol(m, "T", 1, MAX_TOKENS);
     sn_entry_begin(m, "main");
     sn_dim Tq = s->variant->decode ? 1 : T;
-    sn_attention_args a = {.q = sn_input(m, "q", SN_F32, B, s->h, Tq, s->d),
-                           .k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d),
-                           .v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d)};
-    s->variant->args(&a, m, s, T);
+    sn_attention_args a = s->variant->args;
+    a.q = sn_input(m, "q", SN_F32, B, s->h, Tq, s->d);
+    a.k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d);
+    a.v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d);
+    a.user = s;
+    if (a.window) a.window = s->size;
+    if (s->variant->table) a.captured[0] = s->variant->table(m, s, T);
+    if (s->variant->sink) a.sink = sn_input(m, "sink", SN_F32, s->h);
     sn_bench_plain plain = {m, a.q, a.k, a.v, B, T, s->h, s->d};
     sn_tensor y = s->variant->plain ? s->variant->plain(&plain) : sn_attention_at(SN_HERE, &a),
               d[3];
