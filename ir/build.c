@@ -113,6 +113,16 @@ sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes) {
     return sn_b_binary(SN_OP_div, sn_b_reduce(SN_OP_reduce_sum, x, n_axes, axes), n);
 }
 
+sn_node *sn_b_mean_last(sn_node *x) {
+    int64_t last = x->rank - 1;
+    return sn_b_mean(x, 1, &last);
+}
+
+sn_node *sn_b_softmax(sn_node *x, sn_node *sink, int axis) {
+    return sn_node_new(x->m, SN_OP_softmax, sink ? 2 : 1, (sn_node *[]){x, sink},
+                       SN_ATTRS(SN_INT(axis, axis)));
+}
+
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis) {
     return sn_node_new(m, SN_OP_iota, 0, NULL,
                        SN_ATTRS(SN_INT(dtype, t), SN_LIST(shape, rank, shape), SN_INT(axis, axis)));

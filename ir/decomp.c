@@ -86,11 +86,6 @@ bool sn_dc_number(const decomp *c, const char *what, sn_dim d, int64_t *value) {
     return sn_dc_fail(c, "%s must be a fixed number, not %s", what, text);
 }
 
-sn_node *sn_dc_softmax(sn_node *x, sn_node *sink, int axis) {
-    return sn_node_new(x->m, SN_OP_softmax, sink ? 2 : 1, (sn_node *[]){x, sink},
-                       SN_ATTRS(SN_INT(axis, axis)));
-}
-
 sn_node *sn_dc_dot(sn_node *x, sn_node *y, int n_batch, int64_t contract_x, int64_t contract_y) {
     static const int64_t batch[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     return sn_node_new(x->m, SN_OP_dot, 2, (sn_node *[]){x, y},

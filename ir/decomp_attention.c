@@ -252,8 +252,7 @@ static sn_node *plain_weights(sn_node *scores) {
 }
 
 static sn_node *weights_of(const attention *a, sn_node *scores) {
-    if (!sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX))
-        return sn_dc_softmax(scores, a->sink, 3);
+    if (!sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX)) return sn_b_softmax(scores, a->sink, 3);
     sn_node *p = plain_weights(scores);
     sn_node *factor = reciprocal(divisor_of(a, sum_of_weights(a, p)));
     return sn_b_binary(SN_OP_mul, p, sn_b_broadcast_like(factor, p));
@@ -627,7 +626,7 @@ bool decomp_flash_mixed_grad(decomp *c) {
     sn_node *raw, *scores, *g = sn_dc_operand(c, COTANGENT_OF);
     if (!read_operands(&a, &of) || !(raw = plain_scores(&a, &scale)) || !(scores = make_scores(&a)))
         return false;
-    sn_node *p = sn_dc_softmax(scores, NULL, 3), *da = sn_dc_dot(g, a.v, 2, 3, 3);
+    sn_node *p = sn_b_softmax(scores, NULL, 3), *da = sn_dc_dot(g, a.v, 2, 3, 3);
     sn_node *dp = mix_heads(transposed(a.mix[1]), da);
     sn_node *delta = sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, p, dp), 1, &keys);
     sn_node *ds = sn_b_binary(SN_OP_mul, p, sn_b_binary(SN_OP_sub, dp, delta));

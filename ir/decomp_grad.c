@@ -25,25 +25,21 @@ bool decomp_softmax_grad(decomp *c) {
     return sn_dc_done(c, OP2(mul, p, OP2(sub, g, sum)));
 }
 
-static sn_node *mean_last(sn_node *x) {
-    int64_t last = x->rank - 1;
-    return sn_b_mean(x, 1, &last);
-}
-
 /* With x_hat = (x - mean) scale of mean square 1 (up to eps) and h = g gain:
  * scale (h - x_hat mean(h x_hat) - mean h) */
 bool decomp_layer_norm_grad(decomp *c) {
     if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1) || !sn_dc_float(c, 1) || !alike(c, 0, 1) ||
         !sn_dc_vector(c, 2, c->in[0]->shape[c->in[0]->rank - 1]))
         return false;
-    sn_node *x = sn_dc_operand(c, 0), *h = sn_dc_operand(c, 1), *away = OP2(sub, x, mean_last(x));
-    sn_node *square = mean_last(OP2(mul, away, away));
+    sn_node *x = sn_dc_operand(c, 0), *h = sn_dc_operand(c, 1),
+            *away = OP2(sub, x, sn_b_mean_last(x));
+    sn_node *square = sn_b_mean_last(OP2(mul, away, away));
     sn_node *scale =
         sn_b_unary(SN_OP_rsqrt, sn_b_scalar(SN_OP_add, square, sn_dc_flt(c, SN_A_eps, 1e-5)));
     sn_node *unit = OP2(mul, away, scale);
     if (c->n_in > 2) h = OP2(mul, h, sn_dc_operand(c, 2));
-    sn_node *d = OP2(sub, h, OP2(mul, unit, mean_last(OP2(mul, h, unit))));
-    return sn_dc_done(c, OP2(mul, OP2(sub, d, mean_last(h)), scale));
+    sn_node *d = OP2(sub, h, OP2(mul, unit, sn_b_mean_last(OP2(mul, h, unit))));
+    return sn_dc_done(c, OP2(mul, OP2(sub, d, sn_b_mean_last(h)), scale));
 }
 
 /* The gradient of the convolution's decomposition, taken over region arguments instead of the

@@ -49,7 +49,6 @@ bool sn_dc_open_region(decomp *c, const sn_region *r, const char *what, int n_ar
                        sn_node *const *arg);
 
 /* A composite inside a decomposition. */
-sn_node *sn_dc_softmax(sn_node *x, sn_node *sink, int axis); /* sink: NULL: none */
 /* The dot of x and y over one axis each, with n_batch leading batch axes. */
 sn_node *sn_dc_dot(sn_node *x, sn_node *y, int n_batch, int64_t contract_x, int64_t contract_y);
 

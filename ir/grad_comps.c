@@ -41,11 +41,6 @@ bool grad_softplus(grad *c) {
 
 /* ---- statistics and norms ---- */
 
-static sn_node *mean_last(sn_node *x) {
-    int64_t last = x->rank - 1;
-    return sn_b_mean(x, 1, &last);
-}
-
 /* 2 (x - mean) / n: the terms through the mean cancel */
 bool grad_variance(grad *c) {
     const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
@@ -74,12 +69,12 @@ static void give_affine(grad *c, sn_node *unit) {
 }
 
 static sn_node *norm_scale(const grad *c, sn_node *x) {
-    sn_node *square = mean_last(OP2(mul, x, x));
+    sn_node *square = sn_b_mean_last(OP2(mul, x, x));
     return OP1(rsqrt, OPC(add, square, sn_attr_flt(c->n, SN_A_eps, 1e-5)));
 }
 
 bool grad_layer_norm(grad *c) {
-    sn_node *x = X, *away = OP2(sub, x, mean_last(x));
+    sn_node *x = X, *away = OP2(sub, x, sn_b_mean_last(x));
     if (sn_gr_needs(c, 0)) {
         sn_node *in[3] = {x, G, c->n->n_in > 1 ? wide(c, c->n->in[1]) : NULL};
         sn_gr_give(
@@ -96,7 +91,7 @@ bool grad_rms_norm(grad *c) {
     sn_node *x = X, *scale = norm_scale(c, x), *unit = OP2(mul, x, scale), *h = G;
     if (c->n->n_in > 1) h = OP2(mul, h, wide(c, c->n->in[1]));
     if (sn_gr_needs(c, 0)) {
-        sn_node *d = OP2(sub, h, OP2(mul, unit, mean_last(OP2(mul, h, unit))));
+        sn_node *d = OP2(sub, h, OP2(mul, unit, sn_b_mean_last(OP2(mul, h, unit))));
         sn_gr_give(c, 0, OP2(mul, d, scale));
     }
     give_affine(c, unit);

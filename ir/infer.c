@@ -30,7 +30,7 @@ const char *sn_infer_dim(const infer_ctx *c, sn_dim d, char buf[64]) {
     return buf;
 }
 
-bool sn_infer_same(const sn_node *a, const sn_node *b) {
+bool sn_shapes_equal(const sn_node *a, const sn_node *b) {
     return a->rank == b->rank &&
            (!a->rank || !memcmp(a->shape, b->shape, sizeof(sn_dim) * a->rank));
 }
@@ -67,7 +67,7 @@ bool sn_infer_axis(infer_ctx *c, int64_t axis, int rank) {
 
 static bool equal_operands(infer_ctx *c, int from) {
     for (int i = from + 1; i < c->n_in; i++) {
-        if (!sn_infer_same(c->in[from], c->in[i])) return sn_infer_fail(c, "shapes differ");
+        if (!sn_shapes_equal(c->in[from], c->in[i])) return sn_infer_fail(c, "shapes differ");
         if (c->in[from]->dtype != c->in[i]->dtype)
             return sn_infer_fail(c, "element types differ; cast one of them");
     }
@@ -112,7 +112,7 @@ bool infer_cmp(infer_ctx *c) {
 
 bool infer_select(infer_ctx *c) {
     if (c->in[0]->dtype != SN_BOOL) return sn_infer_fail(c, "the condition must be bool");
-    if (!sn_infer_same(c->in[0], c->in[1])) return sn_infer_fail(c, "shapes differ");
+    if (!sn_shapes_equal(c->in[0], c->in[1])) return sn_infer_fail(c, "shapes differ");
     return equal_operands(c, 1) && sn_infer_like(c, c->in[1], (sn_dtype)c->in[1]->dtype);
 }
 

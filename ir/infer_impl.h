@@ -30,7 +30,6 @@ const sn_attr *sn_infer_attr(const infer_ctx *c, sn_attr_key key); /* NULL: abse
 const sn_attr *sn_infer_need(infer_ctx *c, sn_attr_key key); /* NULL: a failure was recorded */
 /* For messages. */
 const char *sn_infer_dim(const infer_ctx *c, sn_dim d, char buf[64]);
-bool sn_infer_same(const sn_node *a, const sn_node *b); /* shapes are equal */
 bool sn_infer_int(sn_dtype t);
 /* The result has n's shape and type t; has the shape, which it checks. */
 bool sn_infer_like(infer_ctx *c, const sn_node *n, sn_dtype t);

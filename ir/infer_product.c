@@ -97,7 +97,7 @@ static bool indices_ok(infer_ctx *c, int first, int rank) {
     for (int i = first; i < c->n_in; i++) {
         if (!sn_infer_int((sn_dtype)c->in[i]->dtype))
             return sn_infer_fail(c, "indices must be integers");
-        if (!sn_infer_same(c->in[i], c->in[first]))
+        if (!sn_shapes_equal(c->in[i], c->in[first]))
             return sn_infer_fail(c, "the indices' shapes differ");
     }
     return true;
@@ -115,7 +115,7 @@ bool infer_scatter_nd_add(infer_ctx *c) {
     if (shape->n < 1) return sn_infer_fail(c, "a scalar has no elements to index");
     c->out.dtype = (sn_dtype)c->in[0]->dtype;
     if (!indices_ok(c, 1, shape->n)) return false;
-    return sn_infer_same(c->in[0], c->in[1]) || sn_infer_fail(c, "needs one element per index");
+    return sn_shapes_equal(c->in[0], c->in[1]) || sn_infer_fail(c, "needs one element per index");
 }
 
 bool infer_take_blocks(infer_ctx *c) {

@@ -436,6 +436,9 @@ sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
 sn_node *sn_b_column(sn_node *x);          /* with an axis of size 1 at the end */
 /* The decomposition of `mean`: the sum over the axes, kept with size 1, divided by the count. */
 sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
+bool sn_shapes_equal(const sn_node *a, const sn_node *b);
+sn_node *sn_b_mean_last(sn_node *x);                        /* over the last axis */
+sn_node *sn_b_softmax(sn_node *x, sn_node *sink, int axis); /* sink: NULL: none */
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
 sn_node *sn_b_result(sn_node *n, int index);

@@ -266,16 +266,6 @@ static sn_node *build(const finder *f, sn_node *n) {
 
 /* ---- the pass ---- */
 
-typedef struct replacement {
-    const sn_node *from;
-    sn_node *to;
-} replacement;
-
-static sn_node *replace(void *ctx, sn_node *n) {
-    const replacement *r = ctx;
-    return n == r->from ? r->to : n;
-}
-
 static bool takes(const sn_node *n) {
     return n->op == SN_OP_recurrence;
 }
@@ -283,9 +273,9 @@ static bool takes(const sn_node *n) {
 static bool absorb(sn_module *m, sn_node *n, int n_root, sn_node **root) {
     finder f = {.m = m, .n_root = n_root, .root = root};
     analyse(&f);
-    replacement r = {n, build(&f, n)};
-    if (r.to == n || sn_module_error(m)->code) return false;
-    sn_rewrite(m, n_root, root, replace, &r);
+    sn_node *fused = build(&f, n);
+    if (fused == n || sn_module_error(m)->code) return false;
+    sn_rewrite_node(m, n_root, root, n, fused);
     return true;
 }
 

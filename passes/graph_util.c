@@ -10,11 +10,6 @@ sn_node *sn_node_from(sn_node *n, sn_node *const *to) {
     return sn_node_with(n, in);
 }
 
-bool sn_shapes_equal(const sn_node *a, const sn_node *b) {
-    return a->rank == b->rank &&
-           (!a->rank || !memcmp(a->shape, b->shape, sizeof(sn_dim) * a->rank));
-}
-
 bool sn_is_view(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_result;
 }
@@ -181,4 +176,19 @@ sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_di
         if (attr[i].key == SN_A_shape) attr[i].v = shape;
     }
     return sn_node_new(n->m, (sn_op)n->op, 0, NULL, n->n_attr, attr);
+}
+
+int sn_by_depth(const void *a, const void *b) {
+    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static sn_node *replace_node(void *ctx, sn_node *n) {
+    sn_node *const *pair = ctx;
+    return n == pair[0] ? pair[1] : n;
+}
+
+int sn_rewrite_node(sn_module *m, int n_root, sn_node **root, sn_node *from, sn_node *to) {
+    return sn_rewrite(m, n_root, root, replace_node, (sn_node *[]){from, to});
 }

@@ -6,7 +6,9 @@
 
 /* n with the operands that to[] has for its own, by id. */
 sn_node *sn_node_from(sn_node *n, sn_node *const *to);
-bool sn_shapes_equal(const sn_node *a, const sn_node *b);
+/* sn_rewrite that replaces one node. */
+int sn_rewrite_node(sn_module *m, int n_root, sn_node **root, sn_node *from, sn_node *to);
+int sn_by_depth(const void *a, const void *b); /* compares nodes in lists for qsort */
 /* moves elements of its first operand only, or selects a result */
 bool sn_is_view(const sn_node *n);
 /* a transpose or a reshape: a view of all elements, each once */

@@ -55,12 +55,6 @@ static void mark_dependent(sn_order order, uint8_t *dependent) {
     }
 }
 
-static int by_depth(const void *a, const void *b) {
-    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
-    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static void collect(partition *q, const sn_entry *e) {
     sn_order order = sn_entry_topo(q->m, e);
     uint8_t *dependent = sn_arena_alloc(q->m, q->n_id);
@@ -71,7 +65,7 @@ static void collect(partition *q, const sn_entry *e) {
         if (is_small_sum(order.node[i]) && !dependent[order.node[i]->id] &&
             !q->bucket_of[order.node[i]->id])
             list[n++] = order.node[i];
-    if (n) qsort(list, (size_t)n, sizeof *list, by_depth);
+    if (n) qsort(list, (size_t)n, sizeof *list, sn_by_depth);
     bucket *open = NULL;
     for (int i = 0; i < n; i++) {
         if (!open || open->n == MEMBERS || open->total >= BUCKET ||

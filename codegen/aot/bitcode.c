@@ -36,13 +36,6 @@ typedef struct job {
     bool ok;
 } job;
 
-static void on_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
-    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
-    char *text = LLVMGetDiagInfoDescription(info);
-    sn_fail(err, SN_ERR_INTERNAL, "LLVM: %s", text);
-    LLVMDisposeMessage(text);
-}
-
 static bool run(sn_bitcode *b, void (*fn)(void *ctx), job *j, sn_error *err) {
     j->b = b;
     if (!sn_llvm_try(fn, j, err)) {
@@ -56,7 +49,7 @@ static bool run(sn_bitcode *b, void (*fn)(void *ctx), job *j, sn_error *err) {
 sn_bitcode *sn_bitcode_new(sn_error *err) {
     sn_bitcode *b = calloc(1, sizeof *b);
     if (b) b->ctx = LLVMContextCreate();
-    if (b) LLVMContextSetDiagnosticHandler(b->ctx, on_diagnostic, &b->diagnosed);
+    if (b) LLVMContextSetDiagnosticHandler(b->ctx, sn_llvm_diagnostic, &b->diagnosed);
     if (!b) sn_fail(err, SN_ERR_MEMORY, "out of memory for an object file");
     return b;
 }

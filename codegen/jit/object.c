@@ -128,7 +128,7 @@ bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err) {
     return true;
 }
 
-static void on_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
+void sn_llvm_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
     if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
     char *text = LLVMGetDiagInfoDescription(info);
     sn_fail(err, SN_ERR_INTERNAL, "LLVM: %s", text);
@@ -268,7 +268,7 @@ bool sn_codegen_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_erro
     fatal_guard guard, *outer = active_guard;
     *out = (sn_object){0};
     LLVMContextRef ctx = LLVMGetModuleContext(mod);
-    LLVMContextSetDiagnosticHandler(ctx, on_diagnostic, &diagnosed);
+    LLVMContextSetDiagnosticHandler(ctx, sn_llvm_diagnostic, &diagnosed);
     active_guard = &guard;
     if (setjmp(guard.env)) {
         active_guard = outer;

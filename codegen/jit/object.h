@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 struct LLVMOpaqueModule;
+struct LLVMOpaqueDiagnosticInfo;
 
 typedef struct sn_object { /* a relocatable file; data is malloc'ed, freed by sn_object_free */
     uint8_t *data;
@@ -56,6 +57,8 @@ bool sn_object_check(const sn_object *o, bool elf, const char *name);
  * and LLVM, and the pipeline. It is part of a cache key. */
 const char *sn_codegen_version(void);
 
+/* Handler of a context's diagnostics: errors go to `err`, an sn_error. */
+void sn_llvm_diagnostic(struct LLVMOpaqueDiagnosticInfo *info, void *err);
 /* Calls fn(ctx). If LLVM runs out of memory or reports a fatal error in it, the call is abandoned:
  * returns false and sets err. Nothing that LLVM was working on may be used or freed then. */
 bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err);

@@ -69,3 +69,9 @@ bool sn_bindings_check_overlap(const sn_arg_binding *in, int n_in, const sn_arg_
     }
     return true;
 }
+
+const sn_arg_binding *sn_find_arg(const sn_arg_binding *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}

@@ -2,6 +2,7 @@
  * time, along random directions. The graph is compiled once more with every float an f64: what is
  * tested is the gradient's formula and the kernels that compute it. */
 #include "codegen/program/program.h"
+#include "passes/graph_util.h"
 #include "passes/raise/gradient.h"
 #include "runtime/rng.h"
 #include "runtime/weights.h"
@@ -41,12 +42,6 @@ typedef struct checker {
     sn_error *err;
 } checker;
 
-static const sn_arg_binding *find_value(const checker *c, const char *name) {
-    for (int i = 0; i < c->n_value; i++)
-        if (!strcmp(c->value[i].name, name)) return &c->value[i];
-    return NULL;
-}
-
 static int64_t count_of(const checker *c, const sn_node *n) {
     int64_t count = 1;
     for (int i = 0; i < n->rank; i++) count *= sn_dim_eval(c->m, n->shape[i], c->symbol);
@@ -61,14 +56,15 @@ static bool solve_symbols(checker *c, const sn_order *order) {
     int n = sn_symbol_count(c->m);
     if (n > MAX_SYMBOL) return sn_fail(c->err, SN_ERR_USAGE, "more than %d dimensions", MAX_SYMBOL);
     for (int s = 0; s < n; s++) {
-        const sn_arg_binding *a = find_value(c, sn_symbol_at(c->m, s)->name);
+        const sn_arg_binding *a = sn_find_arg(c->value, c->n_value, sn_symbol_at(c->m, s)->name);
         if (!a || a->rank || a->dtype != SN_I64) continue;
         memcpy(&c->symbol[s], a->data, sizeof *c->symbol);
         known[s] = true;
     }
     for (int i = 0; i < order->n; i++) {
         const sn_node *leaf = order->node[i];
-        const sn_arg_binding *a = find_value(c, sn_attr_str(leaf, SN_A_name, ""));
+        const sn_arg_binding *a =
+            sn_find_arg(c->value, c->n_value, sn_attr_str(leaf, SN_A_name, ""));
         if (!a || leaf->op != SN_OP_input) continue;
         bool same = a->dtype == leaf->dtype ||
                     (sn_dtype_is_float(a->dtype) && sn_dtype_is_float((sn_dtype)leaf->dtype));
@@ -113,7 +109,7 @@ static void draw(const input *in, uint32_t stream) {
 static bool add_input(checker *c, const sn_node *leaf) {
     input *in = &c->in[c->n_in];
     *in = (input){.node = leaf, .name = sn_attr_str(leaf, SN_A_name, ""), .n = count_of(c, leaf)};
-    const sn_arg_binding *a = find_value(c, in->name);
+    const sn_arg_binding *a = sn_find_arg(c->value, c->n_value, in->name);
     for (int i = 0; i < leaf->rank; i++) {
         in->shape[i] = sn_dim_eval(c->m, leaf->shape[i], c->symbol);
         if (a && (a->rank != leaf->rank || a->shape[i] != in->shape[i]))
@@ -223,16 +219,6 @@ static bool measure(checker *c, const tensor *t, uint32_t stream, double size, s
 
 /* ---- the wide graph ---- */
 
-typedef struct swap {
-    const sn_node *from;
-    sn_node *to;
-} swap;
-
-static sn_node *swap_node(void *ctx, sn_node *n) {
-    const swap *s = ctx;
-    return n == s->from ? s->to : n;
-}
-
 /* The entry "check" gives the loss, the tensors and their gradients. */
 static void make_check(checker *c, const tensor *t, int n) {
     sn_entry *e = sn_entry_add(c->m, "check");
@@ -254,7 +240,7 @@ static void make_entries(checker *c, tensor *t, int n) {
         sn_node *leaf = sn_node_new(c->m, SN_OP_input, 0, NULL,
                                     SN_ATTRS(SN_STR(name, t[i].entry), SN_INT(dtype, SN_F64),
                                              SN_LIST(shape, t[i].node->rank, t[i].node->shape)));
-        sn_rewrite(c->m, 1, &moved, swap_node, &(swap){t[i].node, leaf});
+        sn_rewrite_node(c->m, 1, &moved, t[i].node, leaf);
         sn_entry_output(c->m, sn_entry_add(c->m, t[i].entry), "loss", moved);
     }
 }

@@ -119,6 +119,8 @@ int sn_options_invariant(const sn_options *o);
 bool sn_compiled_prepares(const sn_compiled_entry *c);
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
+/* The binding with this name; NULL: there is none. */
+const sn_arg_binding *sn_find_arg(const sn_arg_binding *list, int n, const char *name);
 /* codegen/program/bindings.c. A list that a caller gave: names, types, ranks, shapes, data if with_data,
  * each name once. `what`: "input", for messages. False: err. */
 bool sn_bindings_check(const sn_arg_binding *list, int n, const char *what, bool with_data,

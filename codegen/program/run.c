@@ -33,12 +33,6 @@ typedef struct request {
     sn_error *err;
 } request;
 
-static const sn_arg_binding *find_arg(const sn_arg_binding *list, int n, const char *name) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(list[i].name, name)) return &list[i];
-    return NULL;
-}
-
 static void shape_text(int rank, const int64_t *shape, char *buf, size_t size) {
     size_t at = (size_t)snprintf(buf, size, "[");
     for (int i = 0; i < rank && at + 24 < size; i++)
@@ -157,7 +151,7 @@ static bool solve_all(request *r) {
         r->known[sym] = true;
     }
     for (int i = 0; i < plan->n_input; i++) {
-        const sn_arg_binding *a = find_arg(r->in, r->n_in, plan->input[i].name);
+        const sn_arg_binding *a = sn_find_arg(r->in, r->n_in, plan->input[i].name);
         if (!a)
             return sn_fail(r->err, SN_ERR_USAGE, "%s: input '%s' is not bound", plan->entry->name,
                            plan->input[i].name);
@@ -167,7 +161,7 @@ static bool solve_all(request *r) {
         const sn_node *n = plan->input[i].node;
         for (int d = 0; d < n->rank; d++)
             if (n->shape[d] < 0 && !check_symbols(r, n->shape[d])) return false;
-        if (!check_shape(r, n, find_arg(r->in, r->n_in, plan->input[i].name))) return false;
+        if (!check_shape(r, n, sn_find_arg(r->in, r->n_in, plan->input[i].name))) return false;
     }
     for (int k = 0; k < plan->n_step; k++)
         for (int d = 0; d < r->c->code.kernel[k].n_dim; d++)
@@ -216,7 +210,7 @@ static bool check_number(const request *r, const sn_element_limit *l, const sn_a
 static bool check_inputs(request *r) {
     for (int i = 0; i < r->c->n_limit; i++) {
         const sn_element_limit *l = &r->c->limit[i];
-        const sn_arg_binding *a = find_arg(r->in, r->n_in, l->input);
+        const sn_arg_binding *a = sn_find_arg(r->in, r->n_in, l->input);
         if (!a) continue;
         if (!check_symbols(r, l->low) || !check_symbols(r, l->high)) return false;
         bool integers = a->dtype == SN_I32 || a->dtype == SN_I64;
@@ -257,8 +251,9 @@ static bool fill_table(request *r, void **table) {
         for (int i = 0; i < u->plan->n_buffer; i++) {
             const sn_buffer *b = &u->plan->buffer[i];
             if (b->kind != SN_BUF_INPUT && b->kind != SN_BUF_OUTPUT) continue;
-            const sn_arg_binding *a = b->kind == SN_BUF_INPUT ? find_arg(r->in, r->n_in, b->name)
-                                                              : find_arg(r->out, r->n_out, b->name);
+            const sn_arg_binding *a = b->kind == SN_BUF_INPUT
+                                          ? sn_find_arg(r->in, r->n_in, b->name)
+                                          : sn_find_arg(r->out, r->n_out, b->name);
             void *p = a ? a->data : NULL;
             if (b->kind == SN_BUF_OUTPUT && !a) {
                 size_t bytes =

@@ -12,12 +12,6 @@ bool sn_mask_reads(sn_module *m, const sn_region *mask, int arg) {
     return mask->out[0] == mask->arg[arg];
 }
 
-static const sn_arg_binding *input_of(const sn_mask_inputs *q, const char *name) {
-    for (int i = 0; i < q->n_in; i++)
-        if (!strcmp(q->in[i].name, name)) return &q->in[i];
-    return NULL;
-}
-
 const char *sn_mask_bind(const sn_mask_inputs *q, sn_eval *ev, sn_node *n) {
     static const double maximum = 1e7; /* elements of all nodes */
     double elements = 0;
@@ -31,7 +25,7 @@ const char *sn_mask_bind(const sn_mask_inputs *q, sn_eval *ev, sn_node *n) {
             return "the mask depends on tensors that the model computes from its inputs";
         if (!(sn_ops[x->op].flags & SN_OPF_EXTERNAL)) continue;
         const char *name = sn_attr_str(x, SN_A_name, "");
-        const sn_arg_binding *a = x->op == SN_OP_input ? input_of(q, name) : NULL;
+        const sn_arg_binding *a = x->op == SN_OP_input ? sn_find_arg(q->in, q->n_in, name) : NULL;
         const void *data = a ? a->data : q->s ? sn_session_memory(q->s, name) : NULL;
         if (!data) return "a tensor that the mask reads is not in memory";
         if (!sn_eval_bind(ev, name, data, (size_t)count * sn_dtype_size((sn_dtype)x->dtype)))

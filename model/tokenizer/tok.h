@@ -23,6 +23,7 @@ bool sn_tok_write(const char *dir, const char *name, const sn_bytes *data, sn_er
 cJSON *sn_json_read(const char *path, sn_error *err);
 /* Reads an integer in [lo, hi] from a JSON number; false if it is not one. */
 bool sn_json_int(const cJSON *item, int32_t lo, int32_t hi, int32_t *out);
+bool sn_json_flag(const cJSON *object, const char *key, bool otherwise);
 /* Appends text as a JSON string, quotes included. */
 bool sn_json_quote(sn_bytes *out, const char *text, size_t size, sn_error *err);
 

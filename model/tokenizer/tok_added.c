@@ -4,24 +4,19 @@
 
 #include "model/tokenizer/steps.h"
 
-static bool get_bool(const cJSON *object, const char *key, bool otherwise) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
-}
-
 bool sn_tok_take_added(sn_tokenizer *t, const char *path, int32_t id, const cJSON *token,
                        sn_error *err) {
     const char *content = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(token, "content"));
     size_t size;
     if (!content)
         return sn_fail(err, SN_ERR_FILE, "%s: the added token %d has no content", path, (int)id);
-    bool special = get_bool(token, "special", false);
+    bool special = sn_json_flag(token, "special", false);
     sn_added a = {.id = id,
                   .special = special,
-                  .lstrip = get_bool(token, "lstrip", false),
-                  .rstrip = get_bool(token, "rstrip", false),
-                  .single_word = get_bool(token, "single_word", false),
-                  .normalized = get_bool(token, "normalized", !special) && t->norms};
+                  .lstrip = sn_json_flag(token, "lstrip", false),
+                  .rstrip = sn_json_flag(token, "rstrip", false),
+                  .single_word = sn_json_flag(token, "single_word", false),
+                  .normalized = sn_json_flag(token, "normalized", !special) && t->norms};
     if (a.single_word && !sn_unicode_need(t, err)) return false;
     if (!sn_vocab_text(&t->vocab, id, &size) &&
         !sn_vocab_set(&t->vocab, id, content, strlen(content), 0, err))

@@ -162,11 +162,6 @@ void sn_sp_end(sn_sp_numbering *n) {
 
 /* ---- what happens to texts first ---- */
 
-static bool flag_of(const cJSON *config, const char *key, bool usual) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, key);
-    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : usual;
-}
-
 static sn_norm *add_step(sn_tokenizer *t,
                          bool (*run)(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err),
                          sn_error *err) {
@@ -182,7 +177,7 @@ static bool add_albert(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err)
     if (!quotes || !sn_bytes_append(&quotes->text, "\"", 1, err) ||
         !(quotes->regex = sn_regex_new(pattern, sizeof pattern - 1, err)))
         return false;
-    if (flag_of(n->config, "keep_accents", false)) return true;
+    if (sn_json_flag(n->config, "keep_accents", false)) return true;
     if (!(form = add_step(t, sn_norm_form, err))) return false;
     form->form = SN_NFKD;
     return add_step(t, sn_norm_strip_accents, err);
@@ -190,13 +185,13 @@ static bool add_albert(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err)
 
 bool sn_sp_add_steps(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err) {
     const cleaning how = n->class ? n->class->cleaning : NOTHING;
-    if (how != NOTHING && flag_of(n->config, "split_by_punct", false))
+    if (how != NOTHING && sn_json_flag(n->config, "split_by_punct", false))
         return sn_fail(err, SN_ERR_FILE,
                        "%s/tokenizer_config.json: \"split_by_punct\" is not supported: the folder "
                        "needs the tokenizer.json of the model",
                        n->folder);
     return (how != ALBERTS || add_albert(n, t, err)) &&
-           (how == NOTHING || !flag_of(n->config, "do_lower_case", how == ALBERTS) ||
+           (how == NOTHING || !sn_json_flag(n->config, "do_lower_case", how == ALBERTS) ||
             add_step(t, sn_norm_lower, err));
 }
 

@@ -127,3 +127,8 @@ bool sn_swap_spaces(const char *text, size_t size, sn_bytes *out, sn_error *err)
     }
     return ok;
 }
+
+bool sn_json_flag(const cJSON *object, const char *key, bool otherwise) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
+}

@@ -123,18 +123,13 @@ static bool read_lines(sn_vocab *v, const char *path, const sn_mapping *file, sn
     return id > 0 || sn_fail(err, SN_ERR_FILE, "%s: empty", path);
 }
 
-static bool config_bool(const cJSON *config, const char *key, bool otherwise) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, key);
-    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
-}
-
 sn_tokenizer *sn_tok_load_wordpiece(const char *path, const cJSON *config, sn_error *err) {
     sn_mapping file;
     sn_vocab vocab = {0};
     if (!sn_file_map(path, &file, err)) return NULL;
     bool ok = read_lines(&vocab, path, &file, err);
     sn_file_unmap(&file);
-    bool lower = config_bool(config, "do_lower_case", is_uncased(&vocab));
+    bool lower = sn_json_flag(config, "do_lower_case", is_uncased(&vocab));
     sn_wordpiece *w = ok ? sn_wordpiece_new("##", err) : NULL;
     if (!w) {
         sn_vocab_free(&vocab);
@@ -144,8 +139,8 @@ sn_tokenizer *sn_tok_load_wordpiece(const char *path, const cJSON *config, sn_er
     sn_norm *n = sn_wordpiece_bert(w, err);
     if (n) {
         n->lower = lower;
-        n->strip = config_bool(config, "strip_accents", lower);
-        n->chinese = config_bool(config, "tokenize_chinese_chars", true);
+        n->strip = sn_json_flag(config, "strip_accents", lower);
+        n->chinese = sn_json_flag(config, "tokenize_chinese_chars", true);
         if (sn_tok_read_added(&w->base, path, config, err) && sn_tok_finish(&w->base, config, err))
             return &w->base;
     }

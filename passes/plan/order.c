@@ -85,12 +85,6 @@ static void visit(walk *w, sn_node *root, frame *stack) {
     }
 }
 
-static int by_depth(const void *a, const void *b) {
-    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
-    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static int64_t max_elements(const sn_node *n) {
     int64_t sum = 0;
     for (int i = 0; i < n->n_result; i++) {
@@ -207,7 +201,7 @@ static sn_node *const *order_assigned(sn_module *m, const sn_entry *e) {
                 list[n++] = e->assign[a].node;
         if (!rest) gathers = n;
     }
-    qsort(list + gathers, (size_t)(n - gathers), sizeof *list, by_depth);
+    qsort(list + gathers, (size_t)(n - gathers), sizeof *list, sn_by_depth);
     return list;
 }
 
@@ -246,7 +240,7 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     for (int i = 0; i < order.n; i++)
         if (comes_by_depth(order.node[i]) && !last[order.node[i]->id])
             early[n_early++] = order.node[i];
-    qsort(early, (size_t)n_early, sizeof *early, by_depth);
+    qsort(early, (size_t)n_early, sizeof *early, sn_by_depth);
     for (int i = 0; i < n_early; i++)
         if (early[i]->op == SN_OP_collective_permute) exchange[n_exchange++] = early[i];
     for (int i = 0; i < n_early; i++) {

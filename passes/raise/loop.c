@@ -86,16 +86,6 @@ static sn_node *capture(draft *d, sn_node *x, int first) {
     return y ? y : add_operand(d, x, x);
 }
 
-typedef struct replacement {
-    const sn_node *from;
-    sn_node *to;
-} replacement;
-
-static sn_node *replace(void *ctx, sn_node *n) {
-    const replacement *r = ctx;
-    return n == r->from ? r->to : n;
-}
-
 /* Operand i becomes what the body makes of it, if that is a transpose and all that it reads. */
 static void transpose_outside(draft *d, int i, int n_out, sn_node **out) {
     const sn_order order = sn_topo(d->m, n_out, out);
@@ -109,10 +99,10 @@ static void transpose_outside(draft *d, int i, int n_out, sn_node **out) {
             user = order.node[k];
         }
     if (!user) return;
-    replacement r = {user, stand_in(user)};
-    sn_rewrite(d->m, n_out, out, replace, &r);
+    sn_node *inside = stand_in(user);
+    sn_rewrite_node(d->m, n_out, out, user, inside);
     d->in[i] = sn_node_with(user, &d->in[i]);
-    d->inside[i] = r.to;
+    d->inside[i] = inside;
 }
 
 sn_node *sn_raise_body(sn_raiser *r, sn_node *n) {

@@ -43,7 +43,7 @@ static sn_node *drop_padding(const sn_node *n, const sn_node *pad, int axis) {
         !sn_dim_is_const(n->m, more, &columns) || columns < 1)
         return NULL;
     sn_node *z = sn_b_const(n->m, (sn_dtype)x->dtype, c + log((double)columns));
-    return sn_raise_softmax_of(x, sn_b_broadcast(z, x->rank, shape), axis);
+    return sn_b_softmax(x, sn_b_broadcast(z, x->rank, shape), axis);
 }
 
 /* softmax(concat(x, z)) without z's columns = softmax(x) with the sink logsumexp z */
@@ -58,7 +58,7 @@ sn_node *sn_raise_drop_column(sn_node *n) {
     if (!z || !sn_dim_is_const(n->m, z->shape[axis], &columns)) return NULL;
     sn_node *x = all->in[z == all->in[0]];
     if (columns != 1) z = sn_raise_on_axis(SN_OP_logsumexp, z, axis);
-    return sn_raise_softmax_of(x, z, axis);
+    return sn_b_softmax(x, z, axis);
 }
 
 /* z, if n is logsumexp(x) - z along the axis, for the x of softmax(x); NULL: it is not */
@@ -82,7 +82,7 @@ static sn_node *gated(const sn_node *softmax, const sn_node *gate) {
     if (softmax->op != SN_OP_softmax || softmax->n_in > 1) return NULL;
     sn_node *z = sink_below(sn_match_below(gate->in[0]), softmax);
     int axis = (int)sn_attr_int(softmax, SN_A_axis, softmax->rank - 1);
-    return z ? sn_raise_softmax_of(softmax->in[0], z, axis) : NULL;
+    return z ? sn_b_softmax(softmax->in[0], z, axis) : NULL;
 }
 
 /* Factor y of n with the sink that `gate` stands for: softmax(x), or dot(softmax(x), v). */

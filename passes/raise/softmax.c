@@ -10,11 +10,6 @@ sn_node *sn_raise_on_axis(sn_op op, sn_node *x, int axis) {
     return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_INT(axis, axis)));
 }
 
-sn_node *sn_raise_softmax_of(sn_node *x, sn_node *sink, int axis) {
-    return sn_node_new(x->m, SN_OP_softmax, sink ? 2 : 1, (sn_node *[]){x, sink},
-                       SN_ATTRS(SN_INT(axis, axis)));
-}
-
 static int axis_of(const sn_node *n) {
     return (int)sn_attr_int(n, SN_A_axis, n->in[0]->rank - 1);
 }
@@ -137,7 +132,7 @@ static sn_node *raise_softmax(sn_node *n) {
     }
     if (at_w < 0 || at_inverse < 0) return NULL;
     f[at_w] = f[at_inverse] = NULL;
-    return sn_raise_times(sn_raise_softmax_of(z, sink, s.axis), k, f, c);
+    return sn_raise_times(sn_b_softmax(z, sink, s.axis), k, f, c);
 }
 
 /* dot(w, v) / sum(w) with w = e^z, where both sum over the same axis, = dot(softmax z, v); other
@@ -156,7 +151,7 @@ static sn_node *divide_first(sn_node *n) {
                     !sn_shapes_equal(f[j], n) || !ra_goes_with(sn_match_below(f[i]), f[j], side))
                     continue;
                 sn_node *in[] = {f[j]->in[0], f[j]->in[1]};
-                in[side] = sn_raise_softmax_of(z, sink, s.axis);
+                in[side] = sn_b_softmax(z, sink, s.axis);
                 sn_node *product = sn_node_with(f[j], in);
                 f[i] = f[j] = NULL;
                 return sn_raise_times(product, k, f, c);
