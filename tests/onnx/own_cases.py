@@ -81,6 +81,9 @@ def cases():
     yield case("attention_3d", "Attention", [merge(q), merge(g), merge(u)], [merge(attend(q, g, u))],
                q_num_heads=H, kv_num_heads=2)
     yield case("attention_bool", "Attention", [q, k, v, seen], [attend(q, k, v, visible=seen)])
+    short = np.concatenate([seen[..., :S - 2], np.zeros_like(seen[..., S - 2:])], -1)  # keys without a mask are hidden
+    yield case("attention_short_mask", "Attention", [q, k, v, seen[..., :S - 2]], [attend(q, k, v, visible=short)],
+               version=24)
     yield case("attention_bias", "Attention", [q, k, v, bias], [attend(q, k, v, bias, scale=0.1)], scale=0.1)
     yield case("attention_causal", "Attention", [q, k, v], [attend(q, k, v, visible=causal(T, S))], is_causal=1)
     yield case("attention_softcap", "Attention", [q, k, v], [attend(q, k, v, cap=2.0)], softcap=2.0)
