@@ -122,7 +122,7 @@ static sn_node *log_of_sum(void) {
 static sn_node *gated(void) {
     const int axis = 1;
     sn_node *x = leaf("x", 2, (sn_dim[]){2, 3}), *z = leaf("z", 2, (sn_dim[]){2, 1});
-    sn_node *y = sn_raise_softmax_of(x, NULL, axis),
+    sn_node *y = sn_b_softmax(x, NULL, axis),
             *l = sn_raise_on_axis(SN_OP_logsumexp, x, axis);
     switch (choose(4)) {
     case 0:
@@ -227,7 +227,7 @@ static sn_node *of_values(const shape_of_attention *s, sn_node *w, bool shared) 
 static sn_node *softmax(const shape_of_attention *s, sn_node *x, bool sink) {
     sn_dim one[4];
     for (int a = 0; a < x->rank; a++) one[a] = a == s->keys ? 1 : x->shape[a];
-    return sn_raise_softmax_of(x, sink ? leaf("sink", x->rank, one) : NULL, s->keys);
+    return sn_b_softmax(x, sink ? leaf("sink", x->rank, one) : NULL, s->keys);
 }
 
 static sn_node *chain(void) {

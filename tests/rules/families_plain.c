@@ -491,7 +491,7 @@ static sn_node *dropped_column(void) {
         all = SN_NODE(m, pad,
                       SN_ATTRS(SN_LIST(low, 2, low), SN_LIST(high, 2, high), SN_FLT(value, 0)), x);
     }
-    return sn_b_slice(sn_raise_softmax_of(all, NULL, axis), axis, choose(2) && first ? more : 0, 3);
+    return sn_b_slice(sn_b_softmax(all, NULL, axis), axis, choose(2) && first ? more : 0, 3);
 }
 
 /* ---- the table ---- */

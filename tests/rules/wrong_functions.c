@@ -65,7 +65,7 @@ static sn_node *wrong_silu(sn_node *n) { /* sigmoid(x) sigmoid(x) x, too */
 
 static sn_node *wrong_quotient(sn_node *n) { /* forgets what is added to the sum */
     sn_node *w = n->in[0];
-    return w->op == SN_OP_exp ? sn_raise_softmax_of(w->in[0], NULL, 1) : NULL;
+    return w->op == SN_OP_exp ? sn_b_softmax(w->in[0], NULL, 1) : NULL;
 }
 
 static sn_node *wrong_norm(sn_node *n) { /* with another eps */
