@@ -107,7 +107,7 @@ sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
     _(error) _(options) _(lm_options) _(lm_request) _(lm_search) _(ids) _(bytes) _(model)          \
     _(weight) _(operand) _(score_ctx) _(attention_args) _(scan_step) _(scan_args) _(scanned)       \
     _(arg_binding) _(triangular_options) _(conv2d_options) _(rope_options) _(optimizer)            \
-    _(schedule) _(training) _(model_options) _(forward_ctx) _(decoder)
+    _(schedule) _(training) _(model_options) _(forward_ctx) _(decoder) _(emit_options)
 /* clang-format on */
 
 size_t sn_struct_bytes(const char *name) {

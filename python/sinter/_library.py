@@ -175,6 +175,9 @@ def _check_layouts(lib: ctypes.CDLL, path: str) -> None:
             path, version, __version__), 4)
     for name, layout in _LAYOUTS.items():
         size, own = lib.sn_struct_bytes(name.encode()), ctypes.sizeof(layout)
+        last, kind = getattr(layout, "_fields_", [("", None)])[-1][:2]
+        if kind is _Options:
+            own = getattr(layout, last).offset + lib.sn_struct_bytes(b"sn_options")
         if size != own and not (hasattr(layout, "rest") and layout.rest.offset <= size <= own):
             raise Error("%s: %s has %d bytes, but %d in this module: use the module of that installation" % (
                 path, name, size, own), 4)

@@ -36,14 +36,15 @@ class _Emit(ctypes.Structure):  # sn_emit_options
     _fields_ = [("name", ctypes.c_char_p), ("dir", ctypes.c_char_p), ("targets", ctypes.c_char_p), ("kinds", ctypes.c_int),
                 ("threads", ctypes.c_char_p), ("program", ctypes.c_bool), ("describe", _P), ("source_vocab", _I64), ("vocab", _I64),
                 ("context", _I64), ("bos", ctypes.c_int32), ("eos", _P), ("n_eos", ctypes.c_int), ("no_bos", ctypes.c_bool),
-                ("pixels", _P), ("label", _P), ("n_label", ctypes.c_int), ("embed_weights", ctypes.c_bool), ("compile", _Options)]
+                ("pixels", _P), ("label", _P), ("n_label", ctypes.c_int), ("file", _P), ("n_file", ctypes.c_int),
+                ("embed_weights", ctypes.c_bool), ("compile", _Options)]
 
 
 class _Model(ctypes.Structure):  # sn_model; its first field is read only
     _fields_ = [("module", _P), ("rest", ctypes.c_byte * 160)]
 
 
-_LAYOUTS.update({"sn_arg_binding": _Binding, "sn_weight": _Weight, "sn_model": _Model})
+_LAYOUTS.update({"sn_arg_binding": _Binding, "sn_weight": _Weight, "sn_model": _Model, "sn_emit_options": _Emit})
 
 
 def _binding(name: str, dtype: int, shape: Sequence[int], data: Optional[int] = None) -> _Binding:

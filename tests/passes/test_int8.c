@@ -301,7 +301,8 @@ static void contradictions(void **state) {
     sn_entry_begin(m, "run");
     sn_output("y", sn_neg(sn_input(m, "x", SN_F32, 3)));
     assert_null(sn_compile(m, &o, &err));
-    assert_non_null(strstr(err.message, "compute 'int9': choose f32, bf16 or int8"));
+    assert_non_null(
+        strstr(err.message, "compute 'int9': choose f32, bf16, bf16-unordered or int8"));
     sn_module_free(m);
 }
 

@@ -122,8 +122,7 @@ static sn_node *log_of_sum(void) {
 static sn_node *gated(void) {
     const int axis = 1;
     sn_node *x = leaf("x", 2, (sn_dim[]){2, 3}), *z = leaf("z", 2, (sn_dim[]){2, 1});
-    sn_node *y = sn_b_softmax(x, NULL, axis),
-            *l = sn_raise_on_axis(SN_OP_logsumexp, x, axis);
+    sn_node *y = sn_b_softmax(x, NULL, axis), *l = sn_raise_on_axis(SN_OP_logsumexp, x, axis);
     switch (choose(4)) {
     case 0:
         break;

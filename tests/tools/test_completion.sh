@@ -21,7 +21,7 @@ for command in answer call classify compile embed eval explain fill generate ins
     given $command --compute a -- auto
     given $command --compute s -- stored
 done
-given bench gemm --compute '' -- f32 bf16 int8 # of what is measured
+given bench gemm --compute '' -- f32 bf16 bf16-unordered int8 # of what is measured
 given generate --weights i -- int8 int4
 given generate '' -- :files
 given generate model '' --
