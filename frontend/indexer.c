@@ -54,8 +54,8 @@ sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_ten
     q = rotate(user, s, q);
     k = sn_append_kv(s, rotate(user, s, sn_expand(k, 1)), "k_cache");
     sn_scope_pop(s->m);
-    int64_t longest = sn_dim_hi(s->m, sn_dim_of(k, 2));
-    ranking r = {sn_swap(k, 2, 3), a->chosen < longest ? a->chosen : longest};
+    if (a->chosen >= sn_dim_hi(s->m, sn_dim_of(k, 2))) return NULL; /* all tokens are chosen */
+    ranking r = {sn_swap(k, 2, 3), a->chosen};
     sn_tensor pos = sn_expand(sn_broadcast(s->pos, s->B, s->T), 1), y;
     if (s->T == 1)
         y = rank(s->m, &r, (sn_tensor[]){q, w, pos});

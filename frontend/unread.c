@@ -202,10 +202,11 @@ static const struct {
     {"decoder.version", SCALAR},
 };
 
+/* The type of all models that are the text part of others. */
+static const char TEXT_ONLY[] = "text_only";
+
 /* Parts of names of heads that other entries or programs use, and of what only training reads; in all
  * models or in those of a type. */
-static const char TEXT_ONLY[] =
-    "text_only"; /* the type of all models that are the text part of others */
 static const struct {
     const char *part, *type;
 } heads[] = {

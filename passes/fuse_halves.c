@@ -53,8 +53,7 @@ static void add_product(finder *f, sn_node *dot) {
     set_part(f, dot, p, WHOLE);
 }
 
-/* One number for each row: of a product of integers, of blocks too, the scale of its left factor's rows.
- * (What is made of the product itself would have been found to read it.) */
+/* One number for each row, as the scale of a left factor of integers is. (What is made of the product itself would have been found to read it.) */
 static bool is_scale_of_rows(const sn_node *n) {
     return n->op == SN_OP_broadcast && n->in[0]->rank == n->rank &&
            n->in[0]->shape[n->rank - 1] == 1;

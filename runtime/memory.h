@@ -34,8 +34,9 @@ void sn_memory_zero(void *p, size_t bytes);
 void sn_memory_drop(void *p, size_t bytes);
 
 /* Pages of a mapped file, of its first GiB, all at once: one by one, at the first use of each, they take several times as
- * long. Of pieces of 2 MB whose first page is in the page cache, so that hardly anything is read from the disk; but of a file
- * that the process may not write the kernel says that all is. The mapping begins at a page. Nothing happens before Linux 5.14. */
+ * long. A piece of 2 MB is taken if its first page is in the page cache: the rest of it is read from the disk if it is not
+ * there. Of a file that the process may not write, the kernel says that all is. The mapping begins at a page. Nothing happens
+ * before Linux 5.14. */
 void sn_memory_populate_file(const void *mapped, size_t bytes);
 /* All pages of allocated memory at once, before they are written. Nothing happens before Linux 5.14. */
 void sn_memory_populate(void *p, size_t bytes);

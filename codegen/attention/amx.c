@@ -45,6 +45,7 @@ em_val att_emit_amx_scores(em *e, const att_plan *p, const att_qk_args *a, int n
 
 em_val att_emit_amx_sums(em *e, const att_plan *p, const att_pv_args *a, int nv, int dv) {
     em_val keys = em_round_down(e, a->keys, TILE), left = em_stack(e, p->t, TILE * TILE);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, keys, 0));
     begin(e);
     em_loop row = em_for(e, 0, dv, TILE);
     em_val acc = em_gep(e, a->acc, p->t, em_mul(e, row.i, p->qb));
@@ -63,5 +64,6 @@ em_val att_emit_amx_sums(em *e, const att_plan *p, const att_pv_args *a, int nv,
     for (int v = 0; v < nv; v++) tile_amx_store(e, v, tile_at(e, p, acc, v), em_i64(e, p->qb * 4));
     em_end(e, &row);
     tile_amx_release(e);
+    em_endif(e, &some);
     return keys;
 }

@@ -307,8 +307,8 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
 ATT_SIGNATURE(att_pv, ATT_PV_PARAMS)
 em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv);
 
-/* amx.c: parts of these, for as many keys as are returned: scores, without flags; sums. If rows of `width` words
- * are whole tiles, and the target takes AMX. */
+/* amx.c: the same on AMX's tiles, for whole tiles of keys; returns their number. att_takes_amx: whether the target has
+ * them, and rows of `width` words are whole tiles. Scores have no flags. */
 bool att_takes_amx(const em *e, const att_plan *p, int width);
 em_val att_emit_amx_scores(em *e, const att_plan *p, const att_qk_args *a, int nv, int words);
 em_val att_emit_amx_sums(em *e, const att_plan *p, const att_pv_args *a, int nv, int dv);

@@ -436,7 +436,7 @@ static void derive_facts(sn_target *t) {
 bool sn_target_take_amx(sn_target *t) {
 #if defined(__x86_64__) && defined(__linux__)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2) */
-    t->amx = t->feature_set & BIT(AMX_BF16) &&
+    t->amx = t->has_avx512 && t->feature_set & BIT(AMX_BF16) &&
              syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 #endif
     return t->amx;

@@ -46,14 +46,14 @@ typedef struct sn_target {
     int vector_regs;  /* 32 with AVX-512 and AArch64, else 16 */
     bool has_fma;     /* fused multiply-add in one instruction */
     bool has_avx2;
-    bool has_avx512; /* F, BW, DQ and VL: predicated loads and stores, vscalefps */
-    bool has_f16c;   /* f16 <-> f32 conversion in one instruction */
-    bool has_fp16;   /* f16 arithmetic */
-    bool has_bf16;   /* bf16 dot products (vdpbf16ps, bfdot), and conversions */
-    bool slow_bf16;  /* widening and two multiply-adds are faster */
-    bool amx; /* products of bf16 are those of AMX's tiles: set by who may (sn_target_take_amx) */
-    bool has_vnni;        /* u8*i8 dot products on the full vector width */
-    sn_caches caches;     /* of one thread */
+    bool has_avx512;  /* F, BW, DQ and VL: predicated loads and stores, vscalefps */
+    bool has_f16c;    /* f16 <-> f32 conversion in one instruction */
+    bool has_fp16;    /* f16 arithmetic */
+    bool has_bf16;    /* bf16 dot products (vdpbf16ps, bfdot), and conversions */
+    bool slow_bf16;   /* widening and two multiply-adds are faster */
+    bool amx;         /* products of bf16 are those of AMX's tiles; sn_target_take_amx sets it */
+    bool has_vnni;    /* u8*i8 dot products on the full vector width */
+    sn_caches caches; /* of one thread */
     uint64_t feature_set; /* one bit a row of the feature table in target.c */
 } sn_target;
 

@@ -1,6 +1,7 @@
 /* amx.c: the microkernel on AMX's tiles (codegen/tile/amx.c). A microtile has up to 32 rows, two tiles of A,
  * and NR columns, one or two tiles of B; its sums are two or four tiles. A step has 16 words of K. The bits do
- * not depend on M, N, threads or microtiles, but are not those of bf16.c.
+ * not depend on M, N, threads or microtiles, but are not those of bf16.c. A single row of weights in groups has a kernel
+ * of its own, which sums in the order of bf16.c.
  *
  * The configuration says how many rows and bytes of a tile count, and that is all that an instruction reads or
  * writes. The kernel sets the one of a full step; a microkernel sets another one for fewer rows than 16, or for

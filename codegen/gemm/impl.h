@@ -252,7 +252,7 @@ typedef enum gemm_ukr_kind {
 } gemm_ukr_kind;
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
 
-/* amx.c: the body of one of up to 16 rows or 32, between these, which surround a thread's work. */
+/* amx.c: the microkernel of 1, 2, 4, 8, 16 or 32 rows. gemm_begin_tiles and gemm_end_tiles enclose a thread's work. */
 void gemm_emit_amx(em *e, const gemm_plan *p, int rows, int64_t a_stride, em_val k,
                    const gemm_ukr_args *arg);
 void gemm_begin_tiles(em *e, const gemm_plan *p);

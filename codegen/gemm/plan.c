@@ -365,7 +365,7 @@ static void choose_row_kernels(gemm_plan *p) {
                   (!p->k_blocked || p->ints.on);
     p->has_group_row = g->groups.size && (plain || (packed && !g->n_blocks));
     if (p->ints.on && g->groups.bits == 4) p->has_group_row = false;
-    if (g->rows_alike && !g->bf16) p->has_group_row = false; /* bf16: the same sums */
+    if (g->rows_alike && (!g->bf16 || p->amx)) p->has_group_row = false; /* bf16: the same sums */
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && !p->amx && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }

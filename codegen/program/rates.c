@@ -135,12 +135,14 @@ bool sn_rates_measure(const sn_target *t, const char *cache_dir, sn_rates *out, 
     sn_cache *c = sn_cache_is_off(cache_dir) ? NULL : sn_cache_open(cache_dir, 0, NULL);
     sn_cache_key key = sn_cache_make_key(t, text, strlen(text));
     sn_object o;
+    sn_target tiles = *t;
     int which, end = 0;
-    bool ok = false;
+    bool ok = false, has_tiles = sn_target_take_amx(&tiles);
     if (sn_cache_get(c, SN_CACHE_CHOICE, key, &o)) {
         snprintf(all, sizeof all, "%.*s", (int)o.size, (const char *)o.data);
         ok = sscanf(all, stored, &which, &out->f32, &out->bf16, &out->amx, &end) == 4 && end &&
-             !strcmp(all + end, text) && out->f32 > 0;
+             !strcmp(all + end, text) && out->f32 > 0 && (out->amx > 0 || !has_tiles);
+        if (!has_tiles) out->amx = 0; /* Linux may refuse a process what it gave another one */
         sn_object_free(&o);
     }
     if (!ok && (ok = measure(t, out, err))) {

@@ -18,7 +18,7 @@ bool sn_rates_take_amx(sn_rates r);
 bool sn_rates_rule(const sn_target *t, const char **why);
 
 /* Measures them on this machine, which must run code for t, or reads them from the cache, where they are
- * kept. Takes some milliseconds, and those of making two kernels. */
+ * kept. Takes some milliseconds, and those of making two or three kernels. Asks Linux for AMX, for the whole process. */
 bool sn_rates_measure(const sn_target *t, const char *cache_dir, sn_rates *out, sn_error *err);
 
 #endif

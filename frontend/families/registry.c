@@ -196,26 +196,28 @@ static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
 }
 
 /* The config's section of the text model, complete; NULL after recording why there is none. */
-static sn_config *text_part(sn_config *c, const char *usual) {
+static sn_config *text_part(sn_config *c, const char *usual, sn_error *err) {
     static const char key[] = "text_config", tied[] = "tie_word_embeddings";
-    sn_error err = {0};
     if (!sn_config_has(c, key)) sn_config_problem(c, "\"%s\" is missing", key);
     sn_config *t = sn_config_section(c, key),
-              *all = sn_config_parse(key, usual, strlen(usual), &err);
+              *all = sn_config_parse(key, usual, strlen(usual), err);
     if (t && all) {
         sn_config_merge(all, t);
         if (!sn_config_has(t, tied) && sn_config_has(c, tied))
             sn_config_set_bool(all, tied, sn_config_bool(c, tied));
         sn_config_merge(t, all);
     }
+    if (!all) sn_config_free(t), t = NULL;
     sn_config_free(all);
     return t;
 }
 
 static bool build_text(sn_config *c, int row, const sn_model_options *o, sn_model *out,
                        sn_error *err) {
-    sn_config *t = text_part(c, registry[row].text);
-    if (!t) return sn_config_check(c, err) && sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_config *t = text_part(c, registry[row].text, err);
+    if (!t)
+        return !err->code && sn_config_check(c, err) &&
+               sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int i = find_type(t);
     if (i >= 0 && !registry[i].family)
         sn_config_problem(t, "\"model_type\" is not one of a decoder of text");

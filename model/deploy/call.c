@@ -17,11 +17,13 @@ bool sn_program_fail(const program *p, int32_t code, sn_error *err) {
     return sn_fail(err, SN_ERR_RANGE, "%s", p->a->message(code));
 }
 
-/* Whether a length is above 1/32 of its bound, so that most pages of the state are written. */
+/* Whether a length is above 1/32 of its bound, so that most pages of the state are written. A bound below 32 is that of a
+ * batch, not of a context. */
 static bool is_long(const sn_manifest_entry *e, const int64_t *dims) {
     enum { PART = 32 };
     bool some = false;
-    for (int i = 0; i < e->n_dim; i++) some |= dims[i] * PART > e->dim[i].hi;
+    for (int i = 0; i < e->n_dim; i++)
+        some |= e->dim[i].hi >= PART && dims[i] * PART > e->dim[i].hi;
     return some;
 }
 

@@ -28,11 +28,11 @@ typedef struct program {
     sn_token_rules rules;           /* of an encoder-decoder */
     void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
     int64_t copied;                 /* size of the copy */
-    int64_t settled;                /* bytes of the state that sn_program_settle has seen */
-    int64_t room;                   /* size of the workspace */
-    int64_t sequences;              /* at once, of a language model */
-    char folder[4096];              /* folder of the program's file */
-    char settings[4200];            /* NAME.tokenizer there; "": none */
+    int64_t settled;     /* sn_program_settle has put so many bytes of the state into huge pages */
+    int64_t room;        /* size of the workspace */
+    int64_t sequences;   /* at once, of a language model */
+    char folder[4096];   /* folder of the program's file */
+    char settings[4200]; /* NAME.tokenizer there; "": none */
 } program;
 
 /* system.c, and system_windows.c. For the first token, on Linux only: the heap in huge pages; the weights that are in the

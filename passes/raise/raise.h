@@ -63,7 +63,6 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root);
 
 /* A softmax or another composite of one operand and an axis. */
 sn_node *sn_raise_on_axis(sn_op op, sn_node *x, int axis);
-/* softmax x on the axis with a sink, which has size 1 there; NULL: without. */
 /* factor times the sum of `weights` over one axis, plus `rest`, which may be NULL */
 typedef struct sn_raise_sum {
     sn_node *weights, *rest;
