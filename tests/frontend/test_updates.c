@@ -70,7 +70,7 @@ static void plain_iterations(double *x, int r, int c, bool polar) {
 
 static void plain_muon(plain *s, const double *g, bool equal_rows, bool polar) {
     int r = s->rows, c = s->columns;
-    double x[ROOM];
+    double x[ROOM] = {0};
     for (int i = 0; i < r * c; i++) {
         s->m[i] = 0.95 * s->m[i] + g[i];
         x[i] = g[i] + 0.95 * s->m[i];
@@ -345,28 +345,47 @@ static void read_param(sn_session *s, const plain *of, float *now) {
     need(sn_state_read(s, of->name, now, sizeof *now * (size_t)count_of(of), &err), &err);
 }
 
+static void compare(sn_session *s, const plain *want, int level) {
+    float now[ROOM];
+    read_param(s, want, now);
+    for (int i = 0; i < count_of(want); i++)
+        if (!(fabs(now[i] - want->p[i]) <= 2e-5))
+            fail_msg("level %d, %s[%d]: %.8g, not %.8g", level, want->name, i, now[i], want->p[i]);
+}
+
 static void fifty_steps(void **state) {
     (void)state;
     sn_module *m = new_module();
     for (int level = 0; level <= 4; level += 4) {
         plain want[N];
-        float now[ROOM];
         sn_program *p;
         sn_session *s = new_session(m, level, want, &p);
         for (int t = 1; t <= STEPS; t++) {
             step(s, 1);
             for (int k = 0; k < N; k++) plain_step(&want[k], t);
         }
-        for (int k = 0; k < N; k++) {
-            read_param(s, &want[k], now);
-            for (int i = 0; i < count_of(&want[k]); i++)
-                if (!(fabs(now[i] - want[k].p[i]) <= 2e-5))
-                    fail_msg("level %d, %s[%d]: %.8g, not %.8g", level, want[k].name, i, now[i],
-                             want[k].p[i]);
-        }
+        for (int k = 0; k < N; k++) compare(s, &want[k], level);
         sn_session_free(s);
         sn_program_free(p);
     }
+    sn_module_free(m);
+}
+
+/* Steps of Adafactor have the same size for gradients of 1e-4. */
+static void small_gradients(void **state) {
+    (void)state;
+    sn_module *m = new_module();
+    plain want[N];
+    sn_program *p;
+    sn_session *s = new_session(m, 4, want, &p);
+    for (int t = 1; t <= 10; t++) {
+        step(s, 1e-4F);
+        for (int k = 0; k < N; k++) plain_step(&want[k], t);
+    }
+    for (int k = 0; k < N; k++)
+        if (!strncmp(want[k].name, "ada.", 4)) compare(s, &want[k], 4);
+    sn_session_free(s);
+    sn_program_free(p);
     sn_module_free(m);
 }
 
@@ -487,9 +506,9 @@ static void mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fifty_steps),   cmocka_unit_test(gradients_vanish),
-        cmocka_unit_test(bases_of_soap), cmocka_unit_test(hidden_matrices),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(fifty_steps),      cmocka_unit_test(small_gradients),
+        cmocka_unit_test(gradients_vanish), cmocka_unit_test(bases_of_soap),
+        cmocka_unit_test(hidden_matrices),  cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

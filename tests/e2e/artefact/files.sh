@@ -12,6 +12,10 @@ for file in tokenizer.tables generation_config.json; do
 done
 cmp tokenizer.tables moved/story.tokenizer/tokenizer.tables
 cmp generation_config.json folder/generation_config.json
+if readelf -SW whole/ends.o | grep '[.]rodata' | grep -q ' WA '; then
+    echo "a constant can be written" >&2
+    exit 1
+fi
 saved=$(($(wc -c <files-DLIST) - $(wc -c <files-ULIST)))
 if [ $saved -lt "$(wc -c <tokenizer.tables)" ]; then
     echo "files that are not used take space: $saved bytes less without them" >&2
