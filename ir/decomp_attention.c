@@ -62,7 +62,6 @@ static bool read_mixes(attention *a) {
     int64_t which = sn_dc_int(c, SN_A_mix, 0);
     for (int i = 0; i < 2; i++) {
         if (!(which >> i & 1)) continue;
-        if (a->first >= c->n_in) return sn_dc_fail(c, "a matrix that mixes heads is missing");
         const sn_node *w = c->in[a->first];
         if (!sn_dc_float(c, a->first)) return false;
         if (w->rank != 2 || w->shape[0] != a->heads || w->shape[1] != a->heads ||
@@ -78,7 +77,8 @@ static bool read_operands(attention *a, decomp *c) {
     int64_t mixes = sn_dc_int(c, SN_A_mix, 0);
     *a = (attention){.c = c, .first = scales ? 5 : 3};
     a->n_captured = c->n_in - a->first - (int)(mixes & 1) - (int)(mixes >> 1 & 1);
-    if (a->n_captured < 0) return sn_dc_fail(c, "the factors of k and v are missing");
+    if (a->n_captured < 0)
+        return sn_dc_fail(c, "factors of k and v, or a matrix that mixes heads, are missing");
     if (sn_dc_attr(c, SN_A_rate)) {
         if (!a->n_captured--) return sn_dc_fail(c, "dropout needs a seed and a step");
         a->seed = c->in[c->n_in - 1];

@@ -202,14 +202,22 @@ static void region_text(void **state) {
     free(text[1]);
 }
 
+static void refuse(size_t n, const char *const (*cases)[2]) {
+    for (size_t i = 0; i < n; i++) {
+        sn_error err = {0};
+        sn_module *m = sn_parse(cases[i][0], "t.sn", i & 1, &err);
+        assert_null(m);
+        assert_int_not_equal(err.code, SN_OK);
+        if (!strstr(err.message, cases[i][1])) fail_msg("\"%s\"\nin\n%s", err.message, cases[i][0]);
+    }
+}
+
+#define ENTRY "module m\nentry e {\n  %0: f32[2] = input {name=\"x\"}\n"
+
 static void mistakes(void **state) {
     (void)state;
 #define SEVERAL                                                                                    \
     "entry e {%0: f32[] = input {name=\"x\"} %1: (f32[], f32[]) = map_reduce %0 {body=@r}\n"
-#define ENTRY "module m\nentry e {\n  %0: f32[2] = input {name=\"x\"}\n"
-#define INTEGERS                                                                                   \
-    ENTRY "%1: i8[2,64] = param {name=\"q\"} %2: f16[2,2] = param {name=\"s\"}\n"                  \
-          "%3: f32[2,64] = dequantise "
     static const char *const cases[][2] = {
         {"", "t.sn:1:1: expected 'module', found the end of the text"},
         {"  modul x", "t.sn:1:3: expected 'module', found 'modul'"},
@@ -241,15 +249,6 @@ static void mistakes(void **state) {
         {ENTRY "%1: f32[2] = cumsum %0 {axsi=0}", "expected the name of an attribute"},
         {ENTRY "%1: f32[2] = cumsum %0 {axis=1}", "t.sn:4: cumsum: axis 1 is outside 0..0"},
         {ENTRY "%1: f32[2] = cumsum %0", "attribute 'axis' is missing"},
-        {INTEGERS "%1, %2 {group=32, bits=5}",
-         "t.sn:5: dequantise: attribute 'bits' must be 4, or 8"},
-        {INTEGERS "%1, %2 {group=32, from_zero=1}", "'bits' must be 4, or 8 without 'from_zero'"},
-        {INTEGERS "%1, %2 {group=0}", "attribute 'group' must divide the last axis"},
-        {INTEGERS "%1, %2 {group=24}", "attribute 'group' must divide the last axis"},
-        {INTEGERS "%1, %2 {group=16}", "operand 1 must be a float for each group: [.., 4]"},
-        {INTEGERS "%1, %2", "operand 1 must be a float for each group: [.., 1]"},
-        {INTEGERS "%1, %2, %1 {group=32}", "operand 2 must be a float for each group: [.., 2]"},
-        {INTEGERS "%2, %2 {group=1}", "dequantise: operand 0 must be i8"},
         {ENTRY "%1: i8[2] = quantise_rows %0 {index=2}", "quantise_rows: there is no result 2"},
         {ENTRY "%1: f32[2] = exp %0 {mask=@r}", "t.sn:4:27: @r is not defined above"},
         {ENTRY "output x = %0", "t.sn:4:8: expected a string in quotes"},
@@ -267,14 +266,42 @@ static void mistakes(void **state) {
         {"module m\nregion @r () { %0: f32[] = input {name=\"x\"} yield %0 }",
          "a region may only use its arguments"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        sn_error err = {0};
-        sn_module *m = sn_parse(cases[i][0], "t.sn", i & 1, &err);
-        assert_null(m);
-        assert_int_not_equal(err.code, SN_OK);
-        if (!strstr(err.message, cases[i][1])) fail_msg("\"%s\"\nin\n%s", err.message, cases[i][0]);
-    }
+    refuse(sizeof cases / sizeof *cases, cases);
     assert_null(sn_parse("x", NULL, false, NULL));
+}
+
+/* Operands that an operation does not accept. */
+static void operands(void **state) {
+    (void)state;
+#define INTEGERS                                                                                   \
+    ENTRY "%1: i8[2,64] = param {name=\"q\"} %2: f16[2,2] = param {name=\"s\"}\n"                  \
+          "%3: f32[2,64] = dequantise "
+#define HEADS                                                                                      \
+    ENTRY "%1: f32[1,2,3,8] = input {name=\"q\"} %2: f32[1,2,5,8] = input {name=\"k\"}\n"          \
+          "%3: f32[3,3] = input {name=\"w\"} %4: f32[1,2,3,8] = "
+    static const char *const cases[][2] = {
+        {ENTRY "%1: f32[2] = pack_b %0, %0", "pack_b: exactly one operand is required"},
+        {HEADS "attention %1, %2, %3", "q must be [B, H, Tq, d], k [B, Hk, Tk, d]"},
+        {HEADS "attention %1, %2, %1", "keys and values differ in number"},
+        {HEADS "attention %1, %2, %2 {sink=1}", "attention: the sink is missing"},
+        {HEADS "attention %1, %2, %2, %3 {sink=1}", "the sink must be [B, H, Tq]"},
+        {HEADS "attention %1, %2, %2 {rate=0.5}", "dropout needs a seed and a step"},
+        {HEADS "flash %1, %2", "flash: q, k and v are needed"},
+        {HEADS "mixed_attention %1, %2, %2, %3", "mixed_attention: no heads mix"},
+        {HEADS "mixed_attention %1, %2, %2, %3 {mix=3}",
+         "or a matrix that mixes heads, are missing"},
+        {HEADS "mixed_attention %1, %2, %2, %3 {mix=1}", "what mixes heads must be [H, H]"},
+        {INTEGERS "%1, %2 {group=32, bits=5}",
+         "t.sn:5: dequantise: attribute 'bits' must be 4, or 8"},
+        {INTEGERS "%1, %2 {group=32, from_zero=1}", "'bits' must be 4, or 8 without 'from_zero'"},
+        {INTEGERS "%1, %2 {group=0}", "attribute 'group' must divide the last axis"},
+        {INTEGERS "%1, %2 {group=24}", "attribute 'group' must divide the last axis"},
+        {INTEGERS "%1, %2 {group=16}", "operand 1 must be a float for each group: [.., 4]"},
+        {INTEGERS "%1, %2", "operand 1 must be a float for each group: [.., 1]"},
+        {INTEGERS "%1, %2, %1 {group=32}", "operand 2 must be a float for each group: [.., 2]"},
+        {INTEGERS "%2, %2 {group=1}", "dequantise: operand 0 must be i8"},
+    };
+    refuse(sizeof cases / sizeof *cases, cases);
 }
 
 static void deep_text(void **state) { /* long chains and nested regions do not recurse */
@@ -457,8 +484,8 @@ int main(void) {
         cmocka_unit_test(same_node),     cmocka_unit_test(doubles_keep_bits),
         cmocka_unit_test(decimal_comma), cmocka_unit_test(independent_of_birth),
         cmocka_unit_test(region_text),   cmocka_unit_test(mistakes),
-        cmocka_unit_test(deep_text),     cmocka_unit_test(many_regions),
-        cmocka_unit_test(hostile_text),
+        cmocka_unit_test(operands),      cmocka_unit_test(deep_text),
+        cmocka_unit_test(many_regions),  cmocka_unit_test(hostile_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

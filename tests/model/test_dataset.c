@@ -118,6 +118,18 @@ static void test_random_rows(void **unused) {
     for (int i = 0; i < V; i++) assert_true(seen[i] > 3 && seen[i] < 40); /* 16 each */
     sn_dataset_free(s);
     sn_documents_free(&d);
+
+    d = counting(10); /* three rows, the last one up to the last token */
+    s = open_set(&o, &d, NULL, NULL);
+    memset(seen, 0, sizeof seen);
+    for (int64_t n = 0; n < 20; n++) {
+        sn_batch b = batch_of(s, n);
+        for (int i = 0; i < 4; i++) seen[b.tokens[7 * i]]++;
+        sn_batch_free(&b);
+    }
+    assert_true(seen[0] && seen[1] && seen[2] && seen[0] + seen[1] + seen[2] == 80);
+    sn_dataset_free(s);
+    sn_documents_free(&d);
 }
 
 /* In the order of the data, shorter at the end: for validation. */
