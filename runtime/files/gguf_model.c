@@ -118,35 +118,30 @@ static const pair mixtral_layers[] = {
     EXPERT_LAYERS("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"),
     {"ffn_norm", "post_attention_layernorm"},
     {NULL, NULL}};
+#define QWEN_EXPERT_LAYERS                                                                         \
+    EXPERT_LAYERS("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),                 \
+        {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},                                         \
+        {"ffn_up_shexp", "mlp.shared_expert.up_proj"},                                             \
+        {"ffn_down_shexp", "mlp.shared_expert.down_proj"}, {                                       \
+        "ffn_gate_inp_shexp", "mlp.shared_expert_gate"                                             \
+    }
 static const pair qwen_moe_layers[] = {
-    LLAMA_LAYERS,
-    EXPERT_LAYERS("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {NULL, NULL}};
+    LLAMA_LAYERS, QWEN_EXPERT_LAYERS, {"ffn_norm", "post_attention_layernorm"}, {NULL, NULL}};
 /* A stem whose name here ends with "." may lack ".weight", too. */
-static const pair delta_layers[] = {
-    LLAMA_LAYERS,
-    EXPERT_LAYERS("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"attn_qkv", "linear_attn.in_proj_qkv"},
-    {"attn_gate", "linear_attn.in_proj_z"},
-    {"ssm_conv1d", "linear_attn.conv1d"},
-    {"ssm_dt", "linear_attn.dt_bias."},
-    {"ssm_a", "linear_attn.A_log."},
-    {"ssm_ba", "linear_attn.in_proj_ba"},
-    {"ssm_beta", "linear_attn.in_proj_b"},
-    {"ssm_alpha", "linear_attn.in_proj_a"},
-    {"ssm_norm", "linear_attn.norm"},
-    {"ssm_out", "linear_attn.out_proj"},
-    {NULL, NULL}};
+static const pair delta_layers[] = {LLAMA_LAYERS,
+                                    QWEN_EXPERT_LAYERS,
+                                    {"post_attention_norm", "post_attention_layernorm"},
+                                    {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                    {"attn_gate", "linear_attn.in_proj_z"},
+                                    {"ssm_conv1d", "linear_attn.conv1d"},
+                                    {"ssm_dt", "linear_attn.dt_bias."},
+                                    {"ssm_a", "linear_attn.A_log."},
+                                    {"ssm_ba", "linear_attn.in_proj_ba"},
+                                    {"ssm_beta", "linear_attn.in_proj_b"},
+                                    {"ssm_alpha", "linear_attn.in_proj_a"},
+                                    {"ssm_norm", "linear_attn.norm"},
+                                    {"ssm_out", "linear_attn.out_proj"},
+                                    {NULL, NULL}};
 static const pair gpt_oss_layers[] = {
     LLAMA_LAYERS,
     EXPERT_LAYERS("mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
