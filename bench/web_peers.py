@@ -4,11 +4,13 @@
 usage: bench/web_peers.py [--sinter FILE] [--modules DIR] [--rounds N] [--steps N] MODEL
 
 MODEL is a llama2.c file, such as stories15M.bin, or a folder in f32, such as `bench/make_llama.py DIR --size 15M --dtype F32`
-writes. The same weights go into an ONNX file with caches, in ONNX Runtime's fused operators (GroupQueryAttention,
-SkipSimplifiedLayerNormalization). Each round runs every side in a new process, one after the other; greedy, from the same 8
-tokens; figures are medians. Needs node, npm and python3-onnx; --modules keeps the package onnxruntime-web (default: it is
-downloaded into a temporary folder). Exits with 1 if tokens of sides in f32 differ or a requirement is missed. How many
-times ONNX Runtime's rate a module has is printed beside what the program's has: memory bounds all of them."""
+writes. The same weights go into ONNX files with caches, in ONNX Runtime's fused operators (GroupQueryAttention,
+SkipSimplifiedLayerNormalization): in f32, in int8 (products as of quantize_dynamic), in int4 (MatMulNBits), beside modules of
+the same kind of weights. Each round runs every side in a new process, one after the other; greedy, from the same 8 tokens;
+then a prompt of 64 tokens is read again and again. Figures are medians. Needs node, npm and python3-onnx; --modules keeps the
+package onnxruntime-web (default: it is downloaded into a temporary folder). Exits with 1 if tokens of sides in f32 differ or a
+requirement is missed. In f32 each token reads all weights, so memory bounds every side: how many times ONNX Runtime's rate
+a module has is printed beside what the program's has."""
 import argparse
 import json
 import os
@@ -25,6 +27,7 @@ from onnx import TensorProto as TP, helper as H, numpy_helper as NH
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 PACKAGE = "onnxruntime-web@1.30.0"
+PROMPT = 64  # tokens of the prompt that is read repeatedly
 IDS = [1, 9038, 2501, 263, 931, 29892, 727, 471]  # "Once upon a time, there was" for the tokenizer of Llama 2
 RELAXED = "--experimental-wasm-relaxed-simd"  # Node 20; later ones have it without
 
@@ -75,10 +78,11 @@ def folder(path):
             "eps": c["rms_norm_eps"], "theta": c.get("rope_theta", 10000.0)}, w
 
 
-def write_onnx(sizes, w, path):
+def write_onnx(sizes, w, path, bits=32):
     """The model with caches: tokens [1, T], last [1, 1] (the position of the last one), length [1], k0, v0, … in; the logits
-    of the last token and k0_next, v0_next, … out."""
-    nodes, tensors, groups, head = [], [], sizes["groups"], sizes["head"]
+    of the last token and k0_next, v0_next, … out. With 8 bits products are those of onnxruntime's quantize_dynamic, with a
+    scale for each column; with 4 those of its MatMulNBitsQuantizer: blocks of 32, whose products may be of bytes."""
+    nodes, tensors, rounded, groups, head = [], [], {}, sizes["groups"], sizes["head"]
     ins = [H.make_tensor_value_info("tokens", TP.INT64, [1, "T"]), H.make_tensor_value_info("last", TP.INT32, [1, 1]),
            H.make_tensor_value_info("length", TP.INT32, [1])]
     outs = [H.make_tensor_value_info("logits", TP.FLOAT, [1, 1, w["head"].shape[0]])]
@@ -92,8 +96,26 @@ def write_onnx(sizes, w, path):
         nodes.append(H.make_node(kind, list(args), out, domain=domain, **attrs))
         return out[0]
 
-    def product(x, name, matrix):
-        return op("MatMul", x, constant(name, matrix.T))
+    def product(x, name, matrix, **out):
+        """x times matrix [columns, K], transposed."""
+        columns, k = matrix.shape
+        if bits == 32:
+            return op("MatMul", x, constant(name, matrix.T), **out)
+        if bits == 4:
+            blocks = matrix.reshape(columns, -1, 32)
+            scale = np.take_along_axis(blocks, abs(blocks).argmax(-1)[..., None], -1) / -8
+            q = np.clip(np.rint(blocks / np.where(scale == 0, 1, scale)) + 8, 0, 15).astype(np.uint8)
+            packed = q[..., ::2] | q[..., 1::2] << 4
+            return op("MatMulNBits", x, constant(name, packed), constant(name + "_scale", scale.reshape(-1)), K=k, N=columns,
+                      bits=4, block_size=32, accuracy_level=4, domain="com.microsoft", **out)
+        scale = abs(matrix).max(1, keepdims=True) / 127
+        if x not in rounded:
+            rounded[x] = [x + "_q", x + "_scale", x + "_zero"]
+            op("DynamicQuantizeLinear", x, out=rounded[x])
+        xq, x_scale, zero = rounded[x]
+        y = op("MatMulInteger", xq, constant(name, np.rint(matrix / scale).astype(np.int8).T), zero)
+        factor = op("Mul", x_scale, constant(name + "_scale", scale.reshape(-1)))
+        return op("Mul", op("Cast", y, to=TP.FLOAT), factor, **out)
 
     def add_norm(x, y, name, scale):
         """The norm of x + y, and x + y."""
@@ -120,7 +142,7 @@ def write_onnx(sizes, w, path):
         later = w["norm1"][i + 1] if i + 1 < sizes["layers"] else w["norm"]
         y, x = add_norm(x, product(a, f"down{i}_w", w["down"][i]), f"norm1_{i + 1}", later)
     at = op("Sub", op("Shape", "tokens", start=1, end=2), constant("one", np.int64([1])))
-    op("MatMul", op("Gather", y, at, axis=1), constant("head_w", w["head"].T), out=["logits"])
+    product(op("Gather", y, at, axis=1), "head_w", w["head"], out=["logits"])
     model = H.make_model(H.make_graph(nodes, "llama", ins, outs, tensors),
                          opset_imports=[H.make_opsetid("", 17), H.make_opsetid("com.microsoft", 1)])
     model.ir_version = 8
@@ -154,7 +176,8 @@ class Side:
         return statistics.median(r[what] for r in self.rounds)
 
     def row(self):
-        times = " | ".join(f"{self.median(t):.0f}" if t in self.rounds[0] else "" for t in ("load", "first", "rate", "cpu"))
+        times = " | ".join(f"{self.median(t):.0f}" if t in self.rounds[0] else ""
+                           for t in ("load", "first", "rate", "cpu", "prompt"))
         return f"| {self.name} | {self.code:.0f} | {times} |"
 
 
@@ -168,8 +191,6 @@ class Program(Side):
 def sides(args, folder_):
     """Compiles and writes what the sides run."""
     sizes, weights = (folder if os.path.isdir(args.model) else llama2c)(args.model)
-    model = os.path.join(folder_, "model.onnx")
-    write_onnx(sizes, weights, model)
     modules = args.modules or folder_
     dist = os.path.join(modules, "node_modules/onnxruntime-web/dist")
     if not os.path.isdir(dist):
@@ -179,7 +200,7 @@ def sides(args, folder_):
     def job(name, **what):
         path = os.path.join(folder_, name + ".json")
         with open(path, "w") as f:
-            json.dump({"ids": IDS, "steps": args.steps, **what}, f)
+            json.dump({"ids": IDS, "steps": args.steps, "prompt": PROMPT, **what}, f)
         return path
 
     def compiled(name, target, *options):
@@ -193,15 +214,23 @@ def sides(args, folder_):
             f.write('{"type": "module"}')
         return Side(name, [out + ".wasm", out + ".js"], "node", *options, script, job(name, kind="sinter", script=out + ".js"))
 
+    def ort(bits):
+        model = os.path.join(folder_, f"model{bits}.onnx")
+        write_onnx(sizes, weights, model, bits)
+        kind = "f32" if bits == 32 else f"int{bits}"
+        return Side(f"ONNX Runtime Web, {kind}", files, "node", script, job(f"ort{bits}", kind="ort", modules=modules,
+                    model=model, layers=sizes["layers"], heads=sizes["groups"], head=sizes["head"]))
+
     native = compiled("native", "x86-64-v2", "--threads", "none", "--exe")
     files = [os.path.join(dist, f) for f in ("ort.node.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")]
     print(f"{os.path.basename(files[2])}: {vectors(files[2])} vector instructions", file=sys.stderr)
-    return [web("wasm32", "wasm32"), web("wasm32, weights in bf16", "wasm32", ["--weights", "bf16"]),
-            web("wasm32,+relaxed-simd", "wasm32,+relaxed-simd", options=[RELAXED]),
-            Side("ONNX Runtime Web", files, "node", script, job("ort", kind="ort", modules=modules, model=model,
-                 layers=sizes["layers"], heads=sizes["groups"], head=sizes["head"])),
-            Program("x86-64-v2, one thread", [native], native, "--prompt-ids", " ".join(map(str, IDS)), "-n",
-                    str(args.steps), "--temperature", "0", "--print-ids", "--ignore-eos", "--stats")]
+    exact = [web("wasm32", "wasm32"), web("wasm32,+relaxed-simd", "wasm32,+relaxed-simd", options=[RELAXED]), ort(32),
+             Program("x86-64-v2, one thread", [native], native, "--prompt-ids", " ".join(map(str, IDS)), "-n",
+                     str(args.steps), "--temperature", "0", "--print-ids", "--ignore-eos", "--stats")]
+    narrow = [web("wasm32, weights in bf16", "wasm32", ["--weights", "bf16"]),
+              web("wasm32, int8", "wasm32", ["--weights", "int8", "--compute", "int8"]), ort(8),
+              web("wasm32, int4", "wasm32", ["--weights", "int4"]), ort(4)]
+    return exact, narrow
 
 
 def main():
@@ -213,23 +242,29 @@ def main():
     parser.add_argument("model")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        found = sides(args, temporary)
+        exact, narrow = sides(args, temporary)
         for _ in range(args.rounds):
-            for side in found:
+            for side in exact + narrow:
                 side.measure()
-    print("| | code, KB | load, ms | first token, ms | tokens/s | tokens/s of CPU time |\n|---|---|---|---|---|---|")
-    for side in found:
+    print(f"| | code, KB | load, ms | first token, ms | tokens/s | tokens/s of CPU time | prompt of {PROMPT}, ms |")
+    print("|---|---|---|---|---|---|---|")
+    for side in exact + narrow:
         print(side.row())
-    plain, narrow, _, ort, native = found
-    limits = [("code", plain.code, "<=", 300), ("first token", plain.median("first"), "<=", 50),
-              ("rate of the program", plain.median("rate") / native.median("rate"), ">=", 0.3)]
-    met = all(r["ids"] == plain.rounds[0]["ids"] for side in found if side is not narrow for r in side.rounds)
+    (plain, _, ort, native), (_, int8, ort8, int4, ort4) = exact, narrow
+    met = all(r["ids"] == plain.rounds[0]["ids"] for side in exact for r in side.rounds)
     print("tokens of the sides in f32: " + ("equal" if met else "NOT equal"))
-    times, most = (side.median("rate") / ort.median("rate") for side in (plain, native))
-    print(f"rate of ONNX Runtime Web: {times:.2f} times; that of the program is {most:.2f} times")
-    if any(r["code"] != ort.binary for r in ort.rounds):
+    for side in narrow:
+        same = [a == b for a, b in zip(side.rounds[0]["ids"], plain.rounds[0]["ids"])] + [False]
+        print(f"{side.name}: the first {same.index(False)} tokens are those of f32")
+    for side, peer in ((plain, ort), (native, ort), (int8, ort8), (int4, ort4)):
+        rates = side.median("rate") / peer.median("rate")
+        prompts = f", of a prompt {peer.median('prompt') / side.median('prompt'):.2f}" if side is not native else ""
+        print(f"{side.name}: {rates:.2f} times the rate of {peer.name}{prompts}")
+    if any(r["code"] != side.binary for side in (ort, ort8, ort4) for r in side.rounds):
         sys.exit("ONNX Runtime Web compiled another file than the one whose instructions were counted")
-    for what, value, sign, limit in limits:
+    for what, value, sign, limit in [("code", plain.code, "<=", 300), ("first token", plain.median("first"), "<=", 50),
+                                     ("rate of the program", plain.median("rate") / native.median("rate"), ">=", 0.3),
+                                     ("rate of ONNX Runtime Web, int8", int8.median("rate") / ort8.median("rate"), ">=", 3)]:
         good = value <= limit if sign == "<=" else value >= limit
         met &= good
         print(f"{what}: {value:.2f}, asked {sign} {limit}" + ("" if good else ": MISSED"))

@@ -3,8 +3,9 @@
  *   vnni     vpdpbusd: A without sign (integers + 128) times B with sign. The panel's first row
  *            holds the sums of its columns times -128, with which the accumulators start.
  *   sdot     AArch64: both with sign
- *   pairs    x86 without VNNI: vpmaddwd on 16-bit integers. A is packed as these, the even k of
- *            a word before the odd ones; B is widened in registers. (vpmaddubsw would saturate.)
+ *   pairs    x86 without VNNI, WebAssembly: vpmaddwd on 16-bit integers. A is packed as these, the
+ *            even k of a word before the odd ones; B is widened in registers. (vpmaddubsw would
+ *            saturate.)
  *   plain    elsewhere: a multiplication for each k of a word
  *
  * All of them are exact as long as sums fit i32, so targets agree bit for bit. */
@@ -33,7 +34,8 @@ static em_val add_pairs(em *e, const gemm_plan *p, const em_val *a, const em_val
     em_val sum[2];
     for (int i = 0; i < 2; i++) {
         em_val args[] = {em_bitcast(e, a[i], em_vec(e->i16, 2 * p->lanes)), b[i]};
-        sum[i] = em_intrinsic(e, names[p->lanes / 8], NULL, 0, args, 2);
+        bool wasm = e->target->arch == SN_ARCH_WASM32;
+        sum[i] = em_intrinsic(e, wasm ? "llvm.wasm.dot" : names[p->lanes / 8], NULL, 0, args, 2);
     }
     return em_add(e, acc, em_add(e, sum[0], sum[1]));
 }
@@ -94,7 +96,8 @@ static const gemm_dot vnni = {"vnni",      QUAD,        1,        1,          tr
                                take_a_plain, take_b_plain, add_plain, store_bytes};
 
 const gemm_dot *gemm_int8_dot(const sn_target *t) {
-    if (t->arch == SN_ARCH_X86_64) return t->has_vnni ? &vnni : &pairs;
+    if (t->has_vnni) return &vnni;
+    if (t->arch == SN_ARCH_X86_64 || t->arch == SN_ARCH_WASM32) return &pairs;
     return sn_target_has(t, "dotprod") ? &sdot : &plain;
 }
 

@@ -626,6 +626,7 @@ web() {
     "$sinter" inspect web/story.wasm | grep -q "target      wasm32" || fail "inspect a module"
     [ "$(wc -c <web/story.wasm)" -lt 300000 ] || fail "the module is larger than 300 KB"
     "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name vit -o web --target wasm32 || fail "images"
+    "$sinter" compile "$model" --name ints -o web --target wasm32 --entries cached --compute int8 || fail "integers"
     # blocks with f16 scales; lengths whose products are tested for overflow
     "$sinter" compile "$source/tests/data/gguf/llama.gguf" --name half -o web --target wasm32 --entries cached --level 1 --page >out 2>&1 || fail "f16"
     grep -q "half.js does not read this tokenizer .*the page cannot load" out || fail "no warning of a page without tokenizer"
@@ -639,6 +640,7 @@ web() {
 import fs from 'node:fs';
 import * as story from './story.js';
 import * as vit from './vit.js';
+import * as ints from './ints.js';
 import * as half from './half.js';
 import * as dims from './dims.js';
 const folder = process.argv[2];
@@ -657,6 +659,20 @@ const rest = (state) => [...m.generateTokens([first[3]], { maxTokens: 6, state }
 console.log('states', first.join(' '), rest(s), rest(again) === rest(again) || 'differ');
 const drawn = (seed) => [...m.generateTokens(ids, { maxTokens: 20, temperature: 1, topP: 0.9, seed })].join();
 console.log('draws', drawn(1) === drawn(1), drawn(1) === drawn(2));
+// which tokens are drawn, against a sort of all of them; with one left the draw is the likeliest
+const { logits: all } = m.run('prefill', { T: 3, P: 0 }, { tokens: ids }, m.newState());
+const order = [...all.keys()].sort((a, b) => all[b] - all[a]), mass = all.reduce((sum, x) => sum + Math.exp(x / 2), 0);
+const count = (sum) => { let n = 0; while (n < order.length && sum > 0) sum -= Math.exp(all[order[n++]] / 2) / mass; return n; };
+const tried = (o) => {
+  const found = new Set();
+  for (let seed = 0; seed < 120; seed++)
+    found.add([...m.generateTokens(ids, { maxTokens: 1, temperature: 2, seed, ...o })][0]);
+  return found;
+};
+const within = (o, n) => { const found = tried(o); return found.size > n / 2 && [...found].every((t) => order.indexOf(t) < n); };
+console.log('drawn', within({ topK: 7 }, 7), within({ topP: 0.3 }, count(0.3)), within({ topK: 9, topP: 0.3 }, Math.min(9, count(0.3))),
+  tried({}).size > tried({ topP: 0.3 }).size, [...tried({ topK: 1 })][0] === first[0], tried({ topP: 1e-9 }).size);
+console.log('ints', [...(await ints.load({ tokenizer: false })).generateTokens(ids, { maxTokens: 10 })].join(' '));
 const wrong = (what, call) => { try { call(); console.log(what, 'passes'); } catch (e) { console.log(what, e.name, e.message); } };
 wrong('length', () => m.run('decode', { P: 512 }, { tokens: [1] }, s));
 wrong('token', () => m.run('decode', { P: 0 }, { tokens: [512] }, s));
@@ -710,7 +726,7 @@ END
     half=$("$sinter" generate "$source/tests/data/gguf/llama.gguf" --prompt-ids "1 5 9" --print-ids --temperature 0 -n 8)
     half=${half#1 5 9 }
     for line in "loaded 1 0" "tokens $want" "text \"$text" "decode Zoë, 1 €!" "states ${want% 376 *} 376 298 315 421" \
-        "draws true false" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
+        "draws true false" "drawn true true true true true 1" "ints $want" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
         "token .*an element of 'tokens' is outside 0..511" "state .*decode needs a state" "full .*exceed the context" \
         "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858" \
         "half $half" "dims 66 true" "called and prefill decode" "fraction SinterError .*element 0 of 'tokens' is 1.5, not an integer of type i32" \
@@ -720,68 +736,8 @@ END
         grep -q "^$line" web/out || fail "no line \"$line\""
     done
     [ $failed = 0 ] || cat web/out
-    web_text
+    . "$source/tests/e2e/artefact/web_text.sh"
     . "$source/tests/e2e/artefact/web_loads.sh"
-}
-
-# The module reads tokenizer.json: ids of Hugging Face, text, classes and embeddings of the program.
-web_text() {
-    pieces=$source/tests/data/tokenizers/pieces
-    for kind in bert bert_cased bert_accents roberta llama3 gemma; do
-        mkdir -p "tok/$kind" && cp "$pieces/$kind.json" "tok/$kind/tokenizer.json"
-    done
-    mkdir tok/vocab && cp "$source/tests/data/tokenizers/bert/vocab.txt" tok/vocab
-    printf '0\tThe dog\n1\tHello world, 12!\n0\tNaïve CAFÉ [MASK]\n1\t你好 12\n' >classes.txt
-    cut -f 2 classes.txt >lines
-    cat >classes.json <<'END'
-{"model": {"model_type": "bert", "max_position_embeddings": 32, "hidden_size": 16, "intermediate_size": 32,
-  "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 2}, "tokenizer": {"path": "tok/bert"},
- "data": {"text": "classes.txt"}, "schedule": {"rate": 3e-3}, "training": {"steps": 40, "batch": 4, "block": 16}}
-END
-    "$sinter" train classes.json -o kinds >out 2>&1 || fail "training: $(tail -1 out)"
-    "$sinter" compile kinds -o web --target wasm32 --entries forward,embed || fail "compile an encoder"
-    cat >web/text.js <<'END'
-import fs from 'node:fs';
-import { load } from './kinds.js';
-const [pieces, other] = process.argv.slice(2), read = (file) => fs.readFileSync(file, 'utf8').split('\n');
-const open = (kind) => load({ tokenizer: new URL(`../tok/${kind}/`, import.meta.url) });
-const strings = fs.readFileSync(`${pieces}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n').slice(0, -1);
-for (const kind of ['bert', 'bert_cased', 'bert_accents', 'roberta', 'llama3']) {
-  const m = await open(kind), want = read(`${pieces}/${kind}.ids`);
-  const whole = (s) => [...m.tokenizer.before, ...m.encode(s), ...m.tokenizer.after].join(' ');
-  const same = (s, i) => `${m.encode(s).join(' ')}\t${whole(s)}` === want[i];
-  const back = kind !== 'llama3' || strings.every((s) => s.includes('<s>') || m.tokenizer.decode(m.encode(s)) === s);
-  console.log(kind, strings.filter(same).length === strings.length, strings.length > 70, back);
-}
-await open('gemma').catch((e) => console.log('gemma', e.message));
-const vocab = await open('vocab'), texts = fs.readFileSync(`${other}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n');
-const ids = read(`${other}/bert/ids.txt`);
-console.log('vocab', texts.slice(0, -1).findIndex((s, i) => vocab.encode(s).join(' ') !== ids[i].trim()));
-const m = await load(), lines = read('lines').slice(0, -1);
-for (const line of lines) console.log(`${m.classify(line)[0].label}  ${m.classify(line)[0].probability.toFixed(5)}`);
-for (const line of lines) console.log('ids', m.encode(line).join(' '));
-console.log('decoded', m.tokenizer.decode(m.encode(lines[1])));
-const want = read('vectors').slice(0, -1).map((row) => row.split(' ').map(Number));
-const far = want.map((row, i) => Math.max(...row.map((x, k) => Math.abs(x - m.embed(lines[i])[k]))));
-console.log('near', far.length, Math.max(...far) < 1e-5);
-for (const text of ['', 'x '.repeat(40)]) try { m.embed(text); } catch (e) { console.log(e.message); }
-END
-    "$sinter" embed kinds -f lines --backend native >vectors
-    node web/text.js "$pieces" "$source/tests/data/tokenizers" >web/out 2>&1 || fail "the encoder in Node ends with $?"
-    for kind in bert bert_cased bert_accents roberta llama3; do
-        grep -q "^$kind true true true" web/out || fail "ids of $kind"
-    done
-    [ "$(grep '^[01]  ' web/out | sort -u | wc -l)" -gt 1 ] || fail "all texts have one probability"
-    same "classes" "$(grep '^[01]  ' web/out)" "$("$sinter" classify kinds -f lines --backend native)"
-    while read -r line; do
-        ids=$(printf '%s' "$line" | "$sinter" tokenizer encode kinds --special)
-        grep -q "^ids $ids\$" web/out || fail "ids of $line"
-    done <lines
-    for line in "gemma .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
-        "kinds: embed: T is 42, not 1 to 32"; do
-        grep -q "^$line" web/out || fail "no line \"$line\""
-    done
-    [ $failed = 0 ] || cat web/out
 }
 
 # Every header is strict C99 and C++17.

@@ -344,6 +344,13 @@ export class Model {
    * Returns typed arrays by name, which are copies.
    */
   run(name, dims = {}, inputs = {}, state = null) {
+    const results = this.call(name, dims, inputs, state);
+    for (const output in results) results[output] = results[output].slice();
+    return results;
+  }
+
+  // The same; the results are in the module's memory until the next call.
+  call(name, dims, inputs, state) {
     const entry = this.entry(name);
     if (entry.state && !(state instanceof State)) throw new SinterError(`${name} needs a state: model.newState()`);
     const stateAt = entry.state ? state.addressIn(this) : 0;
@@ -370,7 +377,7 @@ export class Model {
       base + plan.args));
     const results = {};
     for (const place of plan.places.slice(entry.inputs.length))
-      results[place.name] = new arrays[place.type](this.memory.buffer, base + place.at, place.count).slice();
+      results[place.name] = new arrays[place.type](this.memory.buffer, base + place.at, place.count);
     return results;
   }
 }

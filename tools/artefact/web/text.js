@@ -1,8 +1,8 @@
 // text.js: text in, text out: generates, classifies, embeds.
 
 function argmax(values, from = 0, to = values.length) {
-  let best = from;
-  for (let i = from + 1; i < to; i++) if (values[i] > values[best]) best = i;
+  let best = from, most = values[from];
+  for (let i = from + 1; i < to; i++) if (values[i] > most) most = values[best = i];
   return best - from;
 }
 
@@ -19,25 +19,31 @@ function randomNumbers(seed) {
 }
 
 function softmax(logits, temperature = 1) {
-  const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
-  const e = Array.from(logits, (x) => Math.exp((x - most) / temperature));
-  const sum = e.reduce((a, b) => a + b, 0);
-  return e.map((x) => x / sum);
+  const p = new Float64Array(logits.length), most = logits[argmax(logits)];
+  let sum = 0;
+  for (let i = 0; i < p.length; i++) sum += p[i] = Math.exp((logits[i] - most) / temperature);
+  for (let i = 0; i < p.length; i++) p[i] /= sum;
+  return p;
 }
 
-// A token by temperature, of the likeliest topK, of those that make up topP of the probability.
-function draw(logits, { temperature, topK, topP }, random) {
-  const p = softmax(logits, temperature);
-  let order = p.map((_, i) => i).sort((a, b) => p[b] - p[a]);
-  if (topK > 0) order = order.slice(0, topK);
+// The likeliest topK (0: all), of those that make up topP of the probability. Only likely ones are sorted: tokens below
+// (1 - topP) / n make up less than 1 - topP together, and of all of them the order does not matter.
+function likeliest(p, topK, topP) {
+  const least = topK > 0 ? Float64Array.from(p).sort()[Math.max(0, p.length - topK)] : (1 - topP) / p.length;
+  const order = [];
+  for (let i = 0; i < p.length; i++) if (p[i] >= least) order.push(i);
+  if (topK <= 0 && topP >= 1) return order;
+  order.sort((a, b) => p[b] - p[a]);
+  if (topK > 0) order.length = Math.min(topK, order.length);
   let sum = 0;
-  const kept = [];
-  for (const i of order) {
-    kept.push(i);
-    sum += p[i];
-    if (sum >= topP) break;
-  }
-  let left = random() * sum;
+  const last = order.findIndex((i) => (sum += p[i]) >= topP);
+  return last < 0 ? order : order.slice(0, last + 1);
+}
+
+// A token by temperature.
+function draw(logits, { temperature, topK, topP }, random) {
+  const p = softmax(logits, temperature), kept = likeliest(p, topK, topP);
+  let left = random() * kept.reduce((sum, i) => sum + p[i], 0);
   for (const i of kept) if ((left -= p[i]) < 0) return i;
   return kept[kept.length - 1];
 }
@@ -58,14 +64,14 @@ Object.assign(Model.prototype, {
       if (state.length + ids.length > artefact.context)
         throw new SinterError(`${state.length + ids.length} tokens exceed the context of ${artefact.context}`);
       if (!ids.length) throw new SinterError('an empty text cannot be continued: give a token');
-      let logits = this.run('prefill', { T: ids.length, P: state.length }, { tokens: ids }, state).logits;
+      let logits = this.call('prefill', { T: ids.length, P: state.length }, { tokens: ids }, state).logits;
       state.length += ids.length;
       for (let n = 0; n < o.maxTokens; n++) {
         const token = o.temperature > 0 ? draw(logits, o, random) : argmax(logits);
         if (artefact.eos.includes(token)) return;
         yield token;
         if (state.length >= artefact.context || n + 1 === o.maxTokens) return;
-        logits = this.run('decode', { P: state.length }, { tokens: [token] }, state).logits;
+        logits = this.call('decode', { P: state.length }, { tokens: [token] }, state).logits;
         state.length++;
       }
     } finally {
@@ -121,8 +127,7 @@ Object.assign(Model.prototype, {
 
   // Logits become classes, the likeliest first.
   classes(logits) {
-    return softmax(logits)
-      .map((probability, i) => ({ label: artefact.labels[i] ?? String(i), index: i, probability }))
+    return Array.from(softmax(logits), (probability, i) => ({ label: artefact.labels[i] ?? String(i), index: i, probability }))
       .sort((a, b) => b.probability - a.probability);
   },
 

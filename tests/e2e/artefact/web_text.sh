@@ -1,0 +1,59 @@
+# shellcheck shell=sh
+# web_text.sh: a part of test_deploy.sh web. The module reads tokenizer.json: ids of Hugging Face, text, classes and
+# embeddings of the program.
+pieces=$source/tests/data/tokenizers/pieces
+for kind in bert bert_cased bert_accents roberta llama3 gemma; do
+    mkdir -p "tok/$kind" && cp "$pieces/$kind.json" "tok/$kind/tokenizer.json"
+done
+mkdir tok/vocab && cp "$source/tests/data/tokenizers/bert/vocab.txt" tok/vocab
+printf '0\tThe dog\n1\tHello world, 12!\n0\tNaïve CAFÉ [MASK]\n1\t你好 12\n' >classes.txt
+cut -f 2 classes.txt >lines
+cat >classes.json <<'END'
+{"model": {"model_type": "bert", "max_position_embeddings": 32, "hidden_size": 16, "intermediate_size": 32,
+  "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 2}, "tokenizer": {"path": "tok/bert"},
+ "data": {"text": "classes.txt"}, "schedule": {"rate": 3e-3}, "training": {"steps": 40, "batch": 4, "block": 16}}
+END
+"$sinter" train classes.json -o kinds >out 2>&1 || fail "training: $(tail -1 out)"
+"$sinter" compile kinds -o web --target wasm32 --entries forward,embed || fail "compile an encoder"
+cat >web/text.js <<'END'
+import fs from 'node:fs';
+import { load } from './kinds.js';
+const [pieces, other] = process.argv.slice(2), read = (file) => fs.readFileSync(file, 'utf8').split('\n');
+const open = (kind) => load({ tokenizer: new URL(`../tok/${kind}/`, import.meta.url) });
+const strings = fs.readFileSync(`${pieces}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n').slice(0, -1);
+for (const kind of ['bert', 'bert_cased', 'bert_accents', 'roberta', 'llama3']) {
+  const m = await open(kind), want = read(`${pieces}/${kind}.ids`);
+  const whole = (s) => [...m.tokenizer.before, ...m.encode(s), ...m.tokenizer.after].join(' ');
+  const same = (s, i) => `${m.encode(s).join(' ')}\t${whole(s)}` === want[i];
+  const back = kind !== 'llama3' || strings.every((s) => s.includes('<s>') || m.tokenizer.decode(m.encode(s)) === s);
+  console.log(kind, strings.filter(same).length === strings.length, strings.length > 70, back);
+}
+await open('gemma').catch((e) => console.log('gemma', e.message));
+const vocab = await open('vocab'), texts = fs.readFileSync(`${other}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n');
+const ids = read(`${other}/bert/ids.txt`);
+console.log('vocab', texts.slice(0, -1).findIndex((s, i) => vocab.encode(s).join(' ') !== ids[i].trim()));
+const m = await load(), lines = read('lines').slice(0, -1);
+for (const line of lines) console.log(`${m.classify(line)[0].label}  ${m.classify(line)[0].probability.toFixed(5)}`);
+for (const line of lines) console.log('ids', m.encode(line).join(' '));
+console.log('decoded', m.tokenizer.decode(m.encode(lines[1])));
+const want = read('vectors').slice(0, -1).map((row) => row.split(' ').map(Number));
+const far = want.map((row, i) => Math.max(...row.map((x, k) => Math.abs(x - m.embed(lines[i])[k]))));
+console.log('near', far.length, Math.max(...far) < 1e-5);
+for (const text of ['', 'x '.repeat(40)]) try { m.embed(text); } catch (e) { console.log(e.message); }
+END
+"$sinter" embed kinds -f lines --backend native >vectors
+node web/text.js "$pieces" "$source/tests/data/tokenizers" >web/out 2>&1 || fail "the encoder in Node ends with $?"
+for kind in bert bert_cased bert_accents roberta llama3; do
+    grep -q "^$kind true true true" web/out || fail "ids of $kind"
+done
+[ "$(grep '^[01]  ' web/out | sort -u | wc -l)" -gt 1 ] || fail "all texts have one probability"
+same "classes" "$(grep '^[01]  ' web/out)" "$("$sinter" classify kinds -f lines --backend native)"
+while read -r line; do
+    ids=$(printf '%s' "$line" | "$sinter" tokenizer encode kinds --special)
+    grep -q "^ids $ids\$" web/out || fail "ids of $line"
+done <lines
+for line in "gemma .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
+    "kinds: embed: T is 42, not 1 to 32"; do
+    grep -q "^$line" web/out || fail "no line \"$line\""
+done
+[ $failed = 0 ] || cat web/out
