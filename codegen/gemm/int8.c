@@ -96,8 +96,8 @@ static const gemm_dot vnni = {"vnni",      QUAD,        1,        1,          tr
                                take_a_plain, take_b_plain, add_plain, store_bytes};
 
 const gemm_dot *gemm_int8_dot(const sn_target *t) {
-    if (t->has_vnni) return &vnni;
-    if (t->arch == SN_ARCH_X86_64 || t->arch == SN_ARCH_WASM32) return &pairs;
+    if (t->arch == SN_ARCH_X86_64) return t->has_vnni ? &vnni : &pairs;
+    if (t->arch == SN_ARCH_WASM32) return &pairs;
     return sn_target_has(t, "dotprod") ? &sdot : &plain;
 }
 
