@@ -1,6 +1,6 @@
-/* threads.c: the thread hook with OpenMP and a spinning barrier. Kernels are short; a barrier
- * through the operating system would cost more than many of them. */
+/* threads.c: the thread hook with OpenMP. */
 #include "runtime/threads.h"
+#include "runtime/barrier.h"
 #include "runtime/memory.h"
 
 #include <omp.h>
@@ -9,48 +9,16 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* About 50 microseconds, the cost of sleeping and waking. After that a thread yields, because the
- * thread that it waits for may need this CPU; at once if that one was seen on this CPU. */
-enum { SPINS = 1000 };
-
-typedef struct barrier {
-    _Alignas(64) atomic_long waiting;
-    _Alignas(64) atomic_long round;
-    _Alignas(64) atomic_int cpu[]; /* where each thread was when it last came */
-} barrier;
-
-static void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+int sn_this_cpu(void) {
+    return sched_getcpu();
 }
 
-static bool shares_cpu(const barrier *b, int64_t n, int64_t tid, int cpu) {
-    bool shared = false;
-    for (int64_t i = 0; i < n && !shared; i++)
-        shared = i != tid && atomic_load_explicit(&b->cpu[i], memory_order_relaxed) == cpu;
-    return shared;
+void sn_yield(void) {
+    sched_yield();
 }
 
 static void wait_all(sn_threads *t, int64_t tid) {
-    if (t->n == 1) return;
-    barrier *b = t->state;
-    const int cpu = sched_getcpu();
-    atomic_store_explicit(&b->cpu[tid], cpu, memory_order_relaxed);
-    long round = atomic_load_explicit(&b->round, memory_order_acquire);
-    if (atomic_fetch_add_explicit(&b->waiting, 1, memory_order_acq_rel) + 1 == t->n) {
-        atomic_store_explicit(&b->waiting, 0, memory_order_relaxed);
-        atomic_store_explicit(&b->round, round + 1, memory_order_release);
-        return;
-    }
-    int left = shares_cpu(b, t->n, tid, cpu) ? 0 : SPINS;
-    while (atomic_load_explicit(&b->round, memory_order_acquire) == round) {
-        if (left) {
-            left--;
-            relax();
-        } else
-            sched_yield();
-    }
+    sn_barrier_wait(t->state, t->n, tid);
 }
 
 static void run_all(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *arg) {
@@ -115,12 +83,9 @@ bool sn_threads_init(sn_threads *t, int n, sn_error *err) {
     if (n <= 0) n = omp_get_max_threads();
     if (!check_number(n, err)) return false;
     *t = (sn_threads){.n = n, .run = run_all, .barrier = wait_all};
-    barrier *b = aligned_alloc(64, SN_ROUND_UP(sizeof *b + (size_t)n * sizeof *b->cpu, 64));
-    if (!b) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the thread barrier");
-    t->state = b;
-    atomic_init(&b->waiting, 0);
-    atomic_init(&b->round, 0);
-    for (int i = 0; i < n; i++) atomic_init(&b->cpu[i], -1);
+    t->state = aligned_alloc(64, sn_barrier_bytes(n));
+    if (!t->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the thread barrier");
+    sn_barrier_init(t->state, n);
     return true;
 }
 

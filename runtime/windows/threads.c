@@ -1,13 +1,12 @@
-/* threads.c: the thread hook for Windows: threads that wait for work, and a spinning barrier as in
- * runtime/threads.c. */
+/* threads.c: the thread hook for Windows: threads that wait for work. */
 #include "runtime/threads.h"
+#include "runtime/barrier.h"
+#include "runtime/memory.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <windows.h>
 
-/* About 50 microseconds; then a thread yields, and one without work sleeps. */
-enum { SPINS = 1000, STACK = 2 << 20 };
+enum { STACK = 2 << 20 };
 
 struct pool;
 
@@ -18,42 +17,32 @@ typedef struct worker {
 } worker;
 
 typedef struct pool {
-    _Alignas(64) atomic_long waiting; /* at the barrier */
-    _Alignas(64) atomic_long round;   /* of the barrier */
-    _Alignas(64) atomic_long job;     /* how many there were */
-    _Alignas(64) atomic_long working; /* threads that have not finished the job */
+    _Alignas(64) atomic_long job; /* how many there were */
     SRWLOCK lock;
     CONDITION_VARIABLE begun;
     void (*fn)(void *, int64_t, int64_t); /* the job; NULL: end */
     void *arg;
     int64_t n;
+    sn_barrier *barrier;
     worker team[]; /* [n], the first is the caller's */
 } pool;
 
-static void rest(int spin) {
-    if (spin < SPINS)
-        YieldProcessor();
-    else
-        SwitchToThread();
+int sn_this_cpu(void) {
+    return (int)GetCurrentProcessorNumber();
+}
+
+void sn_yield(void) {
+    SwitchToThread();
 }
 
 static void wait_all(sn_threads *t, int64_t tid) {
-    (void)tid;
     pool *p = t->state;
-    const long round = atomic_load_explicit(&p->round, memory_order_acquire);
-    if (atomic_fetch_add_explicit(&p->waiting, 1, memory_order_acq_rel) + 1 == t->n) {
-        atomic_store_explicit(&p->waiting, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->round, round + 1, memory_order_release);
-        return;
-    }
-    for (int spin = 0; atomic_load_explicit(&p->round, memory_order_acquire) == round; spin++)
-        rest(spin);
+    sn_barrier_wait(p->barrier, t->n, tid);
 }
 
 static void begin(pool *p, void (*fn)(void *, int64_t, int64_t), void *arg) {
     p->fn = fn;
     p->arg = arg;
-    atomic_store_explicit(&p->working, (long)p->n - 1, memory_order_relaxed);
     AcquireSRWLockExclusive(&p->lock); /* a thread that found no work is asleep */
     atomic_fetch_add_explicit(&p->job, 1, memory_order_release);
     ReleaseSRWLockExclusive(&p->lock);
@@ -64,18 +53,19 @@ static void run_all(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *a
     pool *p = t->state;
     begin(p, fn, arg);
     fn(arg, 0, t->n);
-    for (int spin = 0; atomic_load_explicit(&p->working, memory_order_acquire); spin++) rest(spin);
+    wait_all(t, 0);
 }
 
 static bool idle(pool *p, long job) {
     return atomic_load_explicit(&p->job, memory_order_acquire) == job;
 }
 
+/* A thread without work spins for as long as at a barrier, then sleeps. */
 static DWORD WINAPI work(void *arg) {
     worker *w = arg;
     pool *p = w->pool;
     for (long job = 0;; job++) {
-        for (int spin = 0; spin < SPINS && idle(p, job); spin++) YieldProcessor();
+        for (int spin = 0; spin < SN_SPINS && idle(p, job); spin++) sn_relax();
         if (idle(p, job)) {
             AcquireSRWLockExclusive(&p->lock);
             while (idle(p, job)) SleepConditionVariableSRW(&p->begun, &p->lock, INFINITE, 0);
@@ -83,7 +73,7 @@ static DWORD WINAPI work(void *arg) {
         }
         if (!p->fn) return 0;
         p->fn(p->arg, w->tid, p->n);
-        atomic_fetch_sub_explicit(&p->working, 1, memory_order_release);
+        sn_barrier_wait(p->barrier, p->n, w->tid);
     }
 }
 
@@ -98,9 +88,12 @@ bool sn_threads_init(sn_threads *t, int n, sn_error *err) {
     if (n <= 0) n = count_cpus();
     if (n > SN_MAX_THREADS)
         return sn_fail(err, SN_ERR_USAGE, "%d threads: the maximum is %d", n, SN_MAX_THREADS);
-    const size_t bytes = sizeof(pool) + (size_t)n * sizeof(worker);
-    pool *p = VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    const size_t bytes = SN_ROUND_UP(sizeof(pool) + (size_t)n * sizeof(worker), 64);
+    pool *p =
+        VirtualAlloc(NULL, bytes + sn_barrier_bytes(n), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
     if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory for threads");
+    p->barrier = (sn_barrier *)((char *)p + bytes);
+    sn_barrier_init(p->barrier, n);
     *t = (sn_threads){.n = 1, .run = run_all, .barrier = wait_all, .state = p};
     for (; t->n < n; t->n++) {
         worker *w = &p->team[t->n];
