@@ -79,7 +79,8 @@ typedef union carried {
 } carried;
 enum { N_CARRIED = 4 + MAX_ACC };
 
-/* Rows of A by lane: a vector each for as many steps as it has lanes. */
+/* Rows of A by lane: a vector each for as many steps as it has lanes; if transposed, a vector of each step for
+ * as many rows. */
 enum { MAX_LANED = 8 };
 
 /* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
@@ -144,9 +145,11 @@ static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val
                          em_val *terms) {
     const gemm_plan *p = m->p;
     if (lanes) {
-        em_val from = em_gep(e, a, p->t, row * m->a_stride + u);
-        if (u % p->lanes == 0) lanes[row] = em_load(e, p->t, from, p->lanes);
-        terms[0] = em_splat(e, em_extract(e, lanes[row], u % p->lanes), p->lanes);
+        const int lane = (p->a_transposed ? row : u) % p->lanes;
+        em_val *v = &lanes[p->a_transposed ? row / p->lanes : row];
+        em_val from = em_gep(e, a, p->t, row * m->a_stride + u * p->a_col_stride);
+        if (lane == 0) *v = em_load(e, p->t, from, p->lanes);
+        terms[0] = em_splat(e, em_extract(e, *v, lane), p->lanes);
         return;
     }
     em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);

@@ -194,12 +194,12 @@ static bool transposes(const sn_gemm *g) {
  * multiply-adds, and whole cache lines of a panel, where half of each would occupy only every second
  * set of L1. They need multiply-adds that take no register of their own, rows of A that are not
  * transposed for more of them, and columns in (nearly) all of their vectors. By lane they are 6 rows by
- * 4 vectors: 14 loads for 96 multiply-adds, where 14 by 2 would take 60 for 112. */
+ * 4 vectors, transposed or not: 14 or 16 loads for 96 multiply-adds, where 14 by 2 would take 60 for 112. */
 static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
-    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr ||
-        (p->dot->k_of_word > 1 && !p->by_lane) || g->groups.size || transposes(g))
+    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr || g->groups.size ||
+        ((p->dot->k_of_word > 1 || transposes(g)) && !p->by_lane))
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;

@@ -245,6 +245,12 @@ arm() {
     compile dot --threads none --target aarch64,+dotprod --entries cached,step --compute int8
     grep -q 'aarch64,+dotprod: neon dotprod$' dot/story.h || fail "needs of aarch64,+dotprod: $(grep dotprod dot/story.h)"
     compile m1 --threads none --target apple-m1 --entries cached,step
+    # products with a transposed A: gradients of weights
+    for target in aarch64 native; do
+        "$sinter" compile --train "$source/examples/train/shakespeare.json" --entries forward --name training -o train-$target \
+            --threads none --emit asm --target $target || fail "a training step for $target"
+    done
+    "$source/bench/inner_loops.py" --least 81 --asm train-aarch64/training.s || fail "inner loops of training"
     dump=$(command -v aarch64-linux-gnu-objdump || command -v llvm-objdump-19)
     if [ -n "$dump" ]; then
         for folder in three dot m1; do
@@ -264,6 +270,12 @@ arm() {
     run three max "$whole"
     run dot cortex-a76 "$whole"
     run m1 cortex-a76 "$want"
+    for link in "cc native" "aarch64-linux-gnu-gcc -static aarch64"; do
+        folder=train-${link##* }
+        ${link% *} "$source/examples/deploy/train.c" -I$folder $folder/training.o -lm -o $folder/trainer || fail "link $folder"
+    done
+    same "losses on AArch64" "$(qemu-aarch64 train-aarch64/trainer train-aarch64/training.weights 2)" \
+        "$(train-native/trainer train-native/training.weights 2)"
     says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 m1/generate m1/story.weights 3 1
 }
 
