@@ -114,7 +114,7 @@ typedef struct gemm_plan {
     int64_t a_row_stride; /* elements between rows of A in the microkernel */
     int64_t a_col_stride; /* elements between columns of A in the microkernel */
     bool prefetch_next_a; /* the last panel of an MC block prefetches the next block of A */
-    int next_a_lines;     /* ... so many lines in a step of k: of 4 k if int8 */
+    int next_a_bytes;     /* ... so many in a step of k: of 4 k if int8 */
     bool pack_next_a;     /* ... and packs it over rows that have been used */
     bool pack_in_microkernel; /* ... full microtiles within the microkernel (pack_a_per_call) */
     bool short_k;             /* B stays in L2; an MC block, of few microtiles, is one function */

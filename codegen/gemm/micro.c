@@ -60,10 +60,10 @@ typedef struct micro {
     const gemm_plan *p;
     gemm_ukr_args arg;
     int rows, panels, unroll;
-    int b_next_every, next_a_every;  /* steps between prefetches */
+    int next_a_lines;                /* of an iteration */
     bool is_1x2, by_lane, in_blocks; /* in_blocks: prefetches between blocks of steps */
     bool skips_own_panel;
-    bool prefetches_b_list, prefetches_c_list, prefetches_a;
+    bool prefetches_b_list, prefetches_c_list;
     int64_t a_stride;
     em_val b_stride;
 } micro;
@@ -92,33 +92,40 @@ static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps
         em_prefetch(e, em_gep_bytes(e, b, distance + line), false, level);
 }
 
-/* The rows of A are separate streams, and each enters a new line every few steps. Prefetches
- * the next lines in rotation, some rows in each iteration (0.1 to 0.5 % of the time). k: the first
- * step of the iteration; u: the step in it. */
-static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
-    int size = m->p->esize, iterations = GEMM_LINE / size / m->unroll; /* per line */
-    int each = (m->rows + iterations - 1) / iterations;
-    em_val phase = em_and(e, k, (iterations - 1) * m->unroll); /* times unroll */
-    em_val by = em_mul(e, phase, each * m->a_stride * size / m->unroll);
-    em_val first = em_gep_bytes(e, a, by);
-    for (int i = u; i < each; i += m->unroll) {
-        em_val row = em_gep(e, first, m->p->t, i * m->a_stride);
-        em_prefetch(e, em_gep_bytes(e, row, GEMM_LINE), false, 3);
-    }
+/* Prefetches lines from, from + by, … of the n of a stream into L2; lines begin `step` bytes apart. */
+static void prefetch_lines(em *e, em_val stream, em_val step, int from, int by, int n) {
+    for (int i = from; i < n; i += by)
+        em_prefetch(e, em_gep_bytes(e, stream, em_mul(e, step, i)), false, 2);
 }
 
-/* Prefetches at *address into L2 and advances it by what is due in `steps` steps. NULL: nothing to
- * prefetch. */
-static void prefetch_stream(em *e, em_val *address, em_val step, int steps) {
-    if (!*address) return;
-    em_prefetch(e, *address, false, 2);
-    *address = em_gep_bytes(e, *address, steps > 1 ? em_mul(e, step, steps) : step);
+/* What n steps of k prefetch of b_next: its first line, and others unless they are the same one. A prefetch takes
+ * the place of a load, and a step of 14 rows by 2 vectors has 16 in 14 cycles: with 19 in all it takes 14 cycles, with
+ * 21 it takes 15 (Xeon with AMX). */
+static void prefetch_b_next(em *e, const micro *m, carried *c, int n) {
+    if (!c->b_next) return;
+    em_val step = m->arg.b_next_step;
+    prefetch_lines(e, c->b_next, step, 0, n, n);
+    for (int by = n; by > 1 && !m->p->small_tile && !m->in_blocks; by /= 2) {
+        em_branch others = em_if(e, em_cmp(e, EM_GT, step, GEMM_LINE / by));
+        prefetch_lines(e, c->b_next, step, by / 2, by, n);
+        em_endif(e, &others);
+    }
+    c->b_next = em_gep_bytes(e, c->b_next, em_mul(e, step, n));
+}
+
+/* ... of next_a: nothing unless it moves, behind the last panel. */
+static void prefetch_next_a(em *e, const micro *m, carried *c, int lines) {
+    if (!c->next_a) return;
+    em_val step = m->arg.next_a_step;
+    em_branch due = em_if(e, em_cmp(e, EM_NE, step, 0));
+    prefetch_lines(e, c->next_a, step, 0, 1, lines);
+    em_endif(e, &due);
+    c->next_a = em_gep_bytes(e, c->next_a, em_mul(e, step, lines));
 }
 
 /* All prefetches of step u. b: this step's row of each panel. */
 static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, em_val k, int u) {
     const gemm_plan *p = m->p;
-    if (m->prefetches_a) prefetch_a_rows(e, m, c->a, k, u);
     for (int t = 0; t < m->panels; t++) {
         int near = m->is_1x2 ? FAR : m->rows == p->mr ? NEAR_FULL : NEAR;
         if (!m->skips_own_panel) prefetch_panel(e, p, b[t], u, near, 3);
@@ -128,10 +135,9 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
     if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_add(e, k, u));
     if (m->prefetches_c_list && u % (1 << p->c_prefetch_shift) == 0)
         gemm_prefetch_c(e, p, m->arg.c_list, em_add(e, k, u));
-    if (u % m->b_next_every == 0)
-        prefetch_stream(e, &c->b_next, m->arg.b_next_step, m->b_next_every);
-    for (int i = 0; i < p->next_a_lines && u % m->next_a_every == 0; i++)
-        prefetch_stream(e, &c->next_a, m->arg.next_a_step, 1);
+    if (u > 0) return;
+    prefetch_b_next(e, m, c, m->unroll);
+    prefetch_next_a(e, m, c, m->next_a_lines);
 }
 
 /* A vector of B in the compute type: narrow panels are widened here. */
@@ -224,8 +230,7 @@ static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) 
 /* What the steps [k, k + steps) prefetch. */
 static void emit_block_prefetches(em *e, const micro *m, carried *c, em_val k, int steps) {
     em_val end = em_add(e, k, steps);
-    for (int i = 0; i < steps; i += LANED_B_NEXT)
-        prefetch_stream(e, &c->b_next, m->arg.b_next_step, LANED_B_NEXT);
+    for (int i = 0; i < steps; i += LANED_B_NEXT) prefetch_b_next(e, m, c, LANED_B_NEXT);
     if (m->prefetches_b_list) {
         em_loop l = em_for(e, k, end, 1);
         gemm_prefetch_b(e, m->p, m->arg.b_next, l.i);
@@ -342,14 +347,6 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     }
 }
 
-/* Steps for each line of the next MR rows of A such that K steps reach all: a power of two that
- * divides the unrolling. */
-static int lines_apart(const gemm_plan *p, int unroll) {
-    int steps = 1;
-    while (2 * steps * p->mr * p->esize <= GEMM_LINE && unroll % (2 * steps) == 0) steps *= 2;
-    return steps;
-}
-
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     static const char *const names[] = {"ukr%d", "ukr_1x2", "ukr_packed_a%d", "ukr_packing_a%d"};
     char suffix[32];
@@ -372,9 +369,7 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     m.by_lane = p->by_lane && m.unroll % UNROLL == 0;
     m.in_blocks = m.by_lane && full && !is_1x2;
     m.skips_own_panel = full && p->small_tile && !p->pack_b && !is_1x2;
-    m.next_a_every = lines_apart(p, m.unroll);
-    m.b_next_every = p->small_tile && m.unroll == UNROLL ? UNROLL : 1;
-    m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;
+    m.next_a_lines = (p->next_a_bytes * m.unroll + GEMM_LINE - 1) / GEMM_LINE;
     carried c = {.a = arg.a,
                  .b = arg.b,
                  .b_next = full && !p->b_prefetch && !gemm_one_panel(p) ? arg.b_next : NULL,
@@ -422,8 +417,6 @@ em_val gemm_emit_block(em *e, const gemm_plan *p) {
                .panels = 1,
                .unroll = p->by_lane ? LANED_UNROLL : unroll,
                .by_lane = p->by_lane,
-               .b_next_every = 1,
-               .next_a_every = 1,
                .in_blocks = p->by_lane,
                .skips_own_panel = p->small_tile,
                .a_stride = p->a_row_stride,

@@ -11,10 +11,9 @@ enum {
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
     KC_BYTES = 4096,         /* ... of this size */
     PACKED_KC_BYTES = 1024,  /* ... or this, if all of A is joined anew for each NC block */
-    MIN_MC = 64,             /* packed B: if fewer rows fit, K is blocked, keeping partial C, */
-    PARTIAL_C_ROWS = 64,     /* such that at least so many do */
-    SHORT_K_ROWS = 12,       /* short K: rows of an MC block, or a few more */
-    PARTIAL_C_PANELS = 8,    /* else if K is blocked: panels of an NC block */
+    MIN_MC = 64,          /* packed B: if fewer rows fit, K is blocked; twice that with AVX-512 */
+    SHORT_K_ROWS = 12,    /* short K: rows of an MC block, or a few more */
+    PARTIAL_C_PANELS = 8, /* else if K is blocked: panels of an NC block */
     MAX_NC_PANELS = 64,
     MC_OUTER = 1024,         /* rows that a packed NC block serves ... */
     PACKED_A_BYTES = 1 << 22 /* ... while all their packed A is at most this */
@@ -162,15 +161,16 @@ static int count_pack_a_panels(const gemm_plan *p) {
 }
 
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
- * in L2, and each panel, which comes from the last-level cache or memory, would serve only these.
+ * in L2, and each panel, which comes from the last-level cache or memory, would serve only these: of MIN_MC rows
+ * two multiply-adds of vectors a cycle take a byte of B a cycle, and all cores share what that cache gives.
  * Shorter K gains nothing, because A is then read once per NC block. */
 static void choose_partial_c(gemm_plan *p) {
     const sn_gemm *g = p->g;
     if (p->pack_b || p->a_transposed || g->k.slot >= 0) return;
-    int64_t row = g->k.value * p->esize, kc = p->mc_bytes / PARTIAL_C_ROWS,
-            blocks = (row + kc - 1) / kc;
+    int64_t rows = p->lanes * p->esize < 64 ? MIN_MC : 2 * MIN_MC;
+    int64_t row = g->k.value * p->esize, kc = p->mc_bytes / rows, blocks = (row + kc - 1) / kc;
     bool few = g->m.slot < 0 && g->m.value * row <= p->mc_bytes;
-    p->keeps_partial_c = row > p->mc_bytes / MIN_MC && !few;
+    p->keeps_partial_c = row > kc && !few;
     p->k_blocked = p->keeps_partial_c;
     p->kc = p->keeps_partial_c
                 ? SN_ROUND_UP((g->k.value + blocks - 1) / blocks, GEMM_LINE / p->esize)
@@ -377,9 +377,8 @@ static void choose_next_a(gemm_plan *p, int max_rows) {
                       !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
                       g->a.row.value == (p->joined_k > 1 ? p->k.value : g->k.value) &&
                       !gemm_is(g->m, 1);
-    int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * p->joined_k; /* bytes */
     p->prefetch_next_a = contiguous && !p->k_blocked && !p->by_lane;
-    p->next_a_lines = (of_step + GEMM_LINE - 1) / GEMM_LINE;
+    p->next_a_bytes = p->mr * (int)sn_dtype_size(g->a.dtype) * p->joined_k;
     p->pack_in_microkernel = p->pack_a_per_call && contiguous && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a = p->pack_a && !p->a_transposed && !p->pack_b && !p->short_k &&
