@@ -22,9 +22,8 @@ static int64_t part_of(int64_t size, int64_t ranks) {
 }
 
 bool infer_collective_permute(infer_ctx *c) {
-    int64_t n = c->n_in ? mesh_size(c) : 0;
+    int64_t n = mesh_size(c);
     const sn_attr *shift = n ? sn_infer_need(c, SN_A_shift) : NULL;
-    if (!c->n_in) return sn_infer_fail(c, "needs an operand");
     if (!shift) return false;
     if (shift->i <= -n || shift->i >= n)
         return sn_infer_fail(c, "a shift by %lld among %lld ranks", (long long)shift->i,
