@@ -181,19 +181,12 @@ static bool poly_mul(const sn_poly *a, const sn_poly *b, sn_poly *p) {
     return true;
 }
 
-/* by a number */
-static bool poly_div(const sn_poly *a, const sn_poly *b, sn_poly *p) {
-    if (b->c[0][0] == 0) return false;
-    for (int i = 0; i < 15; i++) {
-        if (i && b->c[i / 3][i % 3] != 0) return false;
-        p->c[i / 3][i % 3] = a->c[i / 3][i % 3] / b->c[0][0];
-    }
-    return true;
-}
-
 static poly_rule *const poly_rules[SN_OP_COUNT] = {
 #define POLY(op) [SN_OP_##op] = poly_##op
-    POLY(add), POLY(sub), POLY(neg), POLY(mul), POLY(div),
+    POLY(add),
+    POLY(sub),
+    POLY(neg),
+    POLY(mul),
 };
 
 static bool match_poly(sn_node *n, const sn_node *x, const sn_node *t, sn_poly *p, int depth) {
