@@ -21,7 +21,8 @@ double sn_probe_read(int threads, const void *p, size_t bytes);
 double sn_probe_read_bandwidth(int threads, size_t bytes);
 
 /* Peak rate for other element types, named by sn_probe_peak_name ("f32", "f64", "bf16", "fp16", "int8"):
- * GFLOP/s (2 per product), 0 if the CPU has no such instruction. */
+ * GFLOP/s (2 per product), 0 if the CPU has no such instruction. "f32 in L1": the mean rate of a tile of products whose
+ * factors are loaded from L1, the limit of any product of matrices: some CPUs lower their clock for it. */
 double sn_probe_peak(int kind, int threads, double seconds);
 const char *sn_probe_peak_name(int kind); /* NULL after the last */
 
