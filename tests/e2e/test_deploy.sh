@@ -153,7 +153,7 @@ program() {
     "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>out || fail "import"
     echo '{"eos_token_id": [7, 286], "do_sample": true, "top_k": 3}' >folder/generation_config.json
     "$sinter" compile folder --name ends -o whole --exe --embed-weights || fail "compile a folder"
-    { sh "$source/tests/e2e/artefact/files.sh" "$cc" "$source" && mkdir ends && mv whole/ends whole/ends.h ends && rm -r whole; } || fail "files"
+    { sh "$source/tests/e2e/artefact/files.sh" "$cc" "$source" "$sinter" && mkdir ends && mv whole/ends whole/ends.h ends && rm -r whole; } || fail "files"
     same "files beside a program that is one file" "$(echo ends/*)" "ends/ends ends/ends.h"
     same "defaults of sampling" "$(ends/ends -p "$text" -n 30 --seed 3 --verify)" "$("$sinter" generate folder -p "$text" -n 30 --seed 3)"
     told=$("$sinter" generate folder -p "$text" -n 30 --temperature 0)

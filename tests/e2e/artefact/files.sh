@@ -1,8 +1,9 @@
 #!/bin/sh
-# Files in whole/ends.o: those of its tokenizer, as beside a program; linkers drop them where they are not used.
-# usage: files.sh CC SOURCE
+# Files in whole/ends.o: those of its tokenizer, as beside a program; linkers drop them where they are not used. A program in C
+# encodes a text with them.
+# usage: files.sh CC SOURCE SINTER
 set -eu
-cc=$1 source=$2
+cc=$1 source=$2 sinter=$3
 for list in -DLIST -ULIST; do
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror $list "$source/tests/e2e/artefact/files.c" -Iwhole whole/ends.o -Wl,--gc-sections -lgomp -lm -o files$list
     ./files$list
@@ -21,3 +22,9 @@ if [ $saved -lt "$(wc -c <tokenizer.tables)" ]; then
     echo "files that are not used take space: $saved bytes less without them" >&2
     exit 1
 fi
+build=$(dirname "$sinter")/.. sanitize=
+if grep -q __asan_init "$sinter"; then sanitize='-fsanitize=address,undefined'; fi
+$cc $sanitize -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/tests/e2e/artefact/tokenizer.c" -I"$build/api" -Iwhole whole/ends.o \
+    "$build/model/libsinter_text.a" "$build/runtime/libsinter_rt.a" -lpcre2-8 -lutf8proc -lcjson -lxxhash -lgomp -lm -o encode
+text="Once upon a time, Zoë said: 1 €!"
+[ "$(./encode "$text")" = "$(printf %s "$text" | "$sinter" tokenizer encode folder)" ]
