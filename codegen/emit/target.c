@@ -215,10 +215,6 @@ const char *sn_target_known(size_t i) {
     return i == 0 ? "native" : i <= N_CPUS ? cpus[i - 1].name : NULL;
 }
 
-static const char *feature_name(size_t i) {
-    return i < F_COUNT ? features[i].name : NULL;
-}
-
 static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
 }
@@ -239,22 +235,25 @@ static size_t edit_distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* Reports an unknown name with the three nearest of a list. */
-static bool fail_unknown(sn_error *err, const char *what, const char *name,
-                         const char *(*list)(size_t), const char *hint) {
+/* Reports an unknown target with the three nearest. */
+static bool fail_unknown(sn_error *err, const char *name) {
     const char *best[3] = {"", "", ""};
     size_t dist[3] = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
-    for (size_t i = 0; list(i); i++) {
-        size_t d = edit_distance(name, list(i)), k = 3;
+    for (size_t i = 0; sn_target_known(i); i++) {
+        size_t d = edit_distance(name, sn_target_known(i)), k = 3;
         while (k > 0 && d < dist[k - 1]) k--;
         if (k == 3) continue;
         memmove(best + k + 1, best + k, (2 - k) * sizeof *best);
         memmove(dist + k + 1, dist + k, (2 - k) * sizeof *dist);
-        best[k] = list(i);
+        best[k] = sn_target_known(i);
         dist[k] = d;
     }
-    return sn_fail(err, SN_ERR_TARGET, "unknown %s '%s'; the nearest are %s, %s and %s (%s)", what,
-                   name, best[0], best[1], best[2], hint);
+    return sn_fail(err, SN_ERR_TARGET,
+                   "unknown target '%s'; the nearest are %s, %s and %s (give native, a CPU name, a "
+                   "level such as "
+                   "x86-64-v3, or wasm32; for another system than Linux x86-64-v3,os=windows or "
+                   "apple-m1,os=macos)",
+                   name, best[0], best[1], best[2]);
 }
 
 static int find_feature(const char *name) {
@@ -361,10 +360,7 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
                                     .l3 = (int64_t)cpus[i].kib.l3 << 10};
             return true;
         }
-    return fail_unknown(
-        err, "target", name, sn_target_known,
-        "give native, a CPU name, a level such as x86-64-v3, or wasm32; for another system than "
-        "Linux x86-64-v3,os=windows or apple-m1,os=macos");
+    return fail_unknown(err, name);
 }
 
 static bool append_feature(sn_target *t, const char *signed_name, sn_error *err) {
@@ -391,6 +387,16 @@ static bool set_system(sn_target *t, const char *name, sn_error *err) {
                    t->name, name, known);
 }
 
+static bool fail_feature(const sn_target *t, const char *name, sn_error *err) {
+    char known[400] = "";
+    for (int i = archs[t->arch].first; i <= archs[t->arch].last; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), " %s", features[i].name);
+    return sn_fail(err, SN_ERR_TARGET,
+                   "target '%s': no feature '%s' of this architecture is known; there is%s "
+                   "(+name adds one, -name removes one)",
+                   t->name, name, known);
+}
+
 /* One "+name", "-name", "l2=SIZE" or "os=NAME" of the user. */
 static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
     if (!strncmp(f, "os=", 3)) return set_system(t, f + 3, err);
@@ -401,14 +407,9 @@ static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
             "target '%s': a feature starts with + or -, such as x86-64-v3,+avxvnni; got '%s'",
             t->name, f);
     int i = find_feature(f + 1);
-    if (i < 0)
-        return fail_unknown(err, "target feature", f + 1, feature_name,
-                            "write +name to add one, -name to remove one");
-    if (i < archs[t->arch].first || i > archs[t->arch].last)
-        return sn_fail(err, SN_ERR_TARGET,
-                       "target '%s': feature '%s' belongs to another "
-                       "architecture than %s",
-                       t->name, f + 1, t->triple);
+    if (i < archs[t->arch].first || i > archs[t->arch].last) return fail_feature(t, f + 1, err);
+    if (i == F_NEON && f[0] == '-')
+        return sn_fail(err, SN_ERR_TARGET, "target '%s': all code for AArch64 uses neon", t->name);
     if (f[0] == '+')
         t->feature_set = close_features(t->feature_set | UINT64_C(1) << i);
     else
