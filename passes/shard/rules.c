@@ -49,12 +49,12 @@ static bool on_terms(sharder *s, sn_node *n, sh_local *out) {
     return sh_done(out, with(s, n, n->n_in, in), sh_partial_layout());
 }
 
-/* How all divided operands are divided; false: in different ways. */
+/* How all divided operands are divided, but for vectors of columns; false: in different ways. */
 static bool common_layout(sharder *s, const sn_node *n, sh_layout *out) {
     bool found = false;
     for (int i = 0; i < n->n_in; i++) {
         sh_local x = sh_local_of(s, n->in[i]);
-        if (x.at.kind != SH_SPLIT) continue;
+        if (x.at.kind != SH_SPLIT || n->in[i]->rank < n->rank) continue;
         if (found && !sh_merge(s, out, &x.at, out)) return false;
         if (!found) *out = x.at;
         found = true;
@@ -200,8 +200,7 @@ static bool cut(sharder *s, const sh_layout *l, int64_t start, int64_t size, sh_
         int64_t from = at > start ? at : start, to = at + l->part[i].size;
         if (to > end) to = end;
         if (from >= to) continue;
-        if (to - from < l->part[i].size && (!l->part[i].zero || (to - from) % s->ranks))
-            return false;
+        if (to - from < l->part[i].size && !l->part[i].zero) return false;
         part[n++] = (sh_part){to - from, l->part[i].zero, l->part[i].reversed};
     }
     *out = (sh_layout){.kind = SH_SPLIT, .axis = l->axis, .n_part = n, .part = part};
