@@ -42,8 +42,8 @@ typedef struct cmd_library {
     bool (*save)(const open_model *m, const char *dir, const char *name, bool tables,
                  sn_error *err);
     /* Emits the training step of a config; rate: that takes the learning rate as an argument. */
-    bool (*train)(const char *config, int entries, int64_t slices, bool rate,
-                  const sn_emit_options *eo, sn_error *err);
+    bool (*train)(const char *config, int entries, int64_t slices, bool rate, sn_emit_options *eo,
+                  sn_error *err);
 } cmd_library;
 
 extern const cmd_library *cmd_models; /* NULL: this program has none */

@@ -203,34 +203,41 @@ static bool check_target(options *o, sn_error *err) {
            (!is_wasm(o) || link_wasm_linker(o->cc, err));
 }
 
-/* The script knows a tokenizer by its file (loadTokenizer in web/tokenizer.js). */
-static void check_tokenizer(const options *o, const char *name) {
-    static const char *const known[] = {"tokenizer.json", "tokenizer.bin", "vocab.txt"};
+/* Whether the script reads what is in the folder NAME and `ending` (loadTokenizer in web/tokenizer.js). */
+static bool web_tokenizer(const options *o, const char *name, const char *ending) {
+    static const char *const known[] = {"tokenizer.json", "tokenizer.bin", "vocab.txt",
+                                        "vocabulary.json"};
     bool found = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         char file[160];
-        snprintf(file, sizeof file, "%s.tokenizer/%s", name, known[i]);
+        snprintf(file, sizeof file, "%s%s/%s", name, ending, known[i]);
         char *path = sn_path_join(o->dir, file);
         found = found || !path || access(path, F_OK) == 0;
         free(path);
     }
     if (!found)
-        sn_screen_note(NAME,
-                       "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin "
-                       "and vocab.txt)%s: load it with { tokenizer: false } and use token ids",
-                       name, o->page ? ", so the page cannot load" : "");
+        sn_screen_note(
+            NAME,
+            "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin, "
+            "vocab.txt and characters)%s: load it with { tokenizer: false } and use "
+            "token ids",
+            name, o->page ? ", so the page cannot load" : "");
+    return found;
 }
 
-/* Links the module, writes what goes with it, and removes the objects. m: NULL for a training step. */
+/* Links the module, writes what goes with it, and removes the objects. m: NULL for a training step, whose tokenizer is in
+ * the folder for the trained parameters. */
 static bool make_web(const options *o, const open_model *m, const cmd_artefact *a,
                      const sn_emit_options *eo, sn_error *err) {
     const link_request r = {.dir = o->dir, .name = eo->name, .cc = o->cc};
-    const web_request w = {.emitted = eo, .tokenizer = a->tokenizer, .page = o->page};
+    web_request w = {
+        .emitted = eo, .tokenizer = a->tokenizer ? ".tokenizer" : NULL, .page = o->page};
     char file[160];
-    bool ok =
-        (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, false, err)) &&
-        link_wasm(&r, err) && web_write(&w, err);
-    if (ok && a->tokenizer) check_tokenizer(o, eo->name);
+    bool ok = (!cmd_models || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, false, err)) &&
+              link_wasm(&r, err);
+    if (ok && a->tokenizer) web_tokenizer(o, eo->name, w.tokenizer);
+    if (ok && !m && web_tokenizer(o, eo->name, ".model")) w.tokenizer = ".model";
+    ok = ok && web_write(&w, err);
     snprintf(file, sizeof file, "%s.wasm.o", eo->name);
     char *path = sn_path_join(o->dir, file);
     if (path) remove(path);

@@ -190,7 +190,7 @@ static bool artefact_describe(open_model *m, sn_emit_options *eo, cmd_artefact *
 }
 
 static bool artefact_train(const char *config, int entries, int64_t slices, bool rate,
-                           const sn_emit_options *eo, sn_error *err) {
+                           sn_emit_options *eo, sn_error *err) {
     train_settings s = {0};
     if (!train_settings_read(config, NULL, &s, err)) return false;
     if (slices) s.slices = slices;

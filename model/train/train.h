@@ -290,8 +290,9 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err);
 /* Instead of training: compiles the training step ahead of time, with the initial weights as the
  * state's initial value (sn_emit), and writes the folder NAME.model with config.json and the
  * tokenizer. Adding the trained parameters as model.safetensors completes the model folder.
- * entries: others beside train_step and loss (SN_FORWARD, …); they use the parameters in the state. */
-bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_error *err);
+ * entries: others beside train_step and loss (SN_FORWARD, …); they use the parameters in the state.
+ * Sets what o says of the model (vocab, context). */
+bool train_emit(train_settings *s, int entries, sn_emit_options *o, sn_error *err);
 
 /* ---- planning ---- */
 

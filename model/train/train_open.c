@@ -292,20 +292,19 @@ static bool check_named(trainer *t, int named, sn_error *err) {
     return false;
 }
 
-bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_error *err) {
-    sn_emit_options options = *o;
-    options.compile.backend = "native";
-    options.compile.precision = s->precision;
-    train_request r = {.settings = s, .compile = options.compile};
+bool train_emit(train_settings *s, int entries, sn_emit_options *o, sn_error *err) {
+    o->compile.backend = "native";
+    o->compile.precision = s->precision;
+    train_request r = {.settings = s, .compile = o->compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}, .ranks = {.slices = 1}};
     s->training.slices = s->slices, s->tensor = 1;
     bool ok = train_data_open(s, &t.data, err) && build_model(&t, entries, err) &&
               check_named(&t, entries, err) && check_labels(&t, err);
-    options.vocab = t.model.vocab, options.context = t.model.context;
-    options.source_vocab = t.model.source_vocab;
+    o->vocab = t.model.vocab, o->context = t.model.context;
+    o->source_vocab = t.model.source_vocab;
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
-    ok = t.program && open_session(&t, err) && sn_emit(t.session, &options, err) &&
-         write_model_folder(&t, &options, err);
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, o, err) &&
+         write_model_folder(&t, o, err);
     trainer_close(&t);
     return ok;
 }

@@ -125,7 +125,9 @@ static void print_pixels(json_out *j, const sn_emit_pixels *p) {
 
 static void print_tokens(json_out *j, const web *w) {
     const sn_emit_options *o = w->o;
-    sn_json_bool(j, "tokenizer", w->r->tokenizer);
+    char folder[160];
+    snprintf(folder, sizeof folder, "%s%s", o->name, w->r->tokenizer ? w->r->tokenizer : "");
+    sn_json_text(j, "tokenizer", w->r->tokenizer ? folder : NULL);
     sn_json_integer(j, "vocab", o->vocab);
     sn_json_integer(j, "context", o->context);
     sn_json_integer(j, "bos", o->bos);

@@ -6,7 +6,7 @@
 
 typedef struct web_request {
     const sn_emit_options *emitted; /* as for sn_emit; its name, folder and constants */
-    bool tokenizer;                 /* the folder NAME.tokenizer is beside the module */
+    const char *tokenizer;          /* its folder beside the module is NAME and this; NULL: none */
     bool page;                      /* also NAME.html */
 } web_request;
 

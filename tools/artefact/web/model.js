@@ -389,7 +389,7 @@ export class Model {
  */
 export async function load(options = {}) {
   const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
-  const tokenizer = reads && loadTokenizer(besides(`./${artefact.name}.tokenizer/`, options.tokenizer));
+  const tokenizer = reads && loadTokenizer(besides(`./${artefact.tokenizer}/`, options.tokenizer));
   if (reads) tokenizer.catch(() => {}); // what fails first is reported
   const model = new Model(await compileCode(besides(`./${artefact.name}.wasm`, options.code)));
   const bytes = bytesOf(weights);

@@ -98,10 +98,10 @@ Object.assign(Model.prototype, {
     }
   },
 
-  // Whether there is this entry, with these lengths, sorted, and tokens as its only input.
-  readsTokens(name, lengths) {
+  // Whether there is this entry, with these lengths and inputs, sorted.
+  readsTokens(name, lengths, inputs = 'tokens') {
     const names = (list) => list.map((x) => x.name).sort().join();
-    return this.has(name) && names(this.entry(name).inputs) === 'tokens' && names(this.entry(name).dims) === lengths;
+    return this.has(name) && names(this.entry(name).inputs) === inputs && names(this.entry(name).dims) === lengths;
   },
 
   encode(text) {
@@ -123,6 +123,26 @@ Object.assign(Model.prototype, {
     const decoder = this.tokenizer.decoder(ids);
     for (const token of this.generateTokens(ids, options)) yield decoder.push(token);
     yield decoder.end();
+  },
+
+  /** Whether `train_step` takes tokens and targets of T and B, as train needs. */
+  trains() {
+    return this.readsTokens('train_step', 'B,T', 'targets,tokens');
+  },
+
+  /**
+   * Trains on a text, as an iterator over the losses of its steps: rows of `block` tokens, from anywhere in the text,
+   * whose targets are the next ones.
+   */
+  * train(text, state, { steps = 100, batch = 4, block = 32, seed = 1 } = {}) {
+    if (!this.trains()) throw new SinterError('no training step of tokens and targets: call its entries with run');
+    const ids = this.encode(text), random = randomNumbers(seed), T = Math.min(block, ids.length - 1);
+    if (T < 1) throw new SinterError('the text has fewer than two tokens');
+    for (let step = 0; step < steps; step++) {
+      const at = Array.from({ length: batch }, () => Math.floor(random() * (ids.length - T)));
+      const rows = (shift) => at.flatMap((from) => ids.slice(from + shift, from + shift + T));
+      yield this.run('train_step', { T, B: batch }, { tokens: rows(0), targets: rows(1) }, state).loss[0];
+    }
   },
 
   // Logits become classes, the likeliest first.

@@ -1,4 +1,4 @@
-// tokenizer.js: tokenizers, from the files in NAME.tokenizer.
+// tokenizer.js: tokenizers, from the files in the artefact's folder.
 
 const utf8 = new TextEncoder();
 
@@ -101,6 +101,30 @@ class LlamaTokenizer {
   }
 }
 
+// Sinter's vocabulary.json of characters.
+class CharTokenizer {
+  constructor({ kind, tokens, special = {} }) {
+    if (kind !== 'char') throw new SinterError(`vocabulary.json: the module reads characters, not kind '${kind}'`);
+    const ids = new Set(Object.values(special));
+    this.token = tokens.map((text, id) => (ids.has(id) ? '' : text));
+    this.id = new Map(tokens.map((text, id) => [text, id]).filter(([, id]) => !ids.has(id)));
+    this.unk = special.unk;
+  }
+  encode(text) {
+    return Array.from(text, (c) => {
+      const id = this.id.get(c) ?? this.unk;
+      if (id === undefined) throw new SinterError(`the vocabulary has no token for '${c}' and no unk token`);
+      return id;
+    });
+  }
+  decode(ids) {
+    return ids.map((id) => this.token[id]).join('');
+  }
+  decoder() {
+    return { push: (id) => this.token[id], end: () => '' };
+  }
+}
+
 async function loadTokenizer(folder) {
   const file = (name) => readBytes(new URL(name, folder)), text = (data) => new TextDecoder().decode(data);
   const config = async () => JSON.parse(text(await file('tokenizer_config.json') ?? utf8.encode('null')));
@@ -108,6 +132,7 @@ async function loadTokenizer(folder) {
     ['tokenizer.json', async (data) => new JsonTokenizer(JSON.parse(text(data)), await config())],
     ['tokenizer.bin', (data) => new LlamaTokenizer(data)],
     ['vocab.txt', async (data) => vocabTxt(text(data), await config())],
+    ['vocabulary.json', (data) => new CharTokenizer(JSON.parse(text(data)))],
   ];
   for (const [name, make] of kinds) {
     const data = await file(name);

@@ -2,7 +2,7 @@
 /** Sizes, types and ids of this artefact. */
 export const artefact: {
   name: string; version: string; target: string; weightBytes: number; stateBytes: number;
-  context: number; vocab: number; bos: number; eos: number[]; labels: (string | null)[];
+  context: number; vocab: number; tokenizer: string | null; bos: number; eos: number[]; labels: (string | null)[];
   pixels: { side: number; channels: number; scale: number; mean: number[]; std: number[] } | null;
 };
 
@@ -68,6 +68,11 @@ export class Model {
   classifies(): boolean;
   classify(input: string | Float32Array): Class[];
   embed(text: string): Float32Array;
+  /** Whether `train_step` takes tokens and targets of T and B. */
+  trains(): boolean;
+  /** Trains on rows of `block` tokens (32) of a text, `batch` (4) at a time; gives the loss of each of `steps` (100) steps. */
+  train(text: string, state: State, options?: { steps?: number; batch?: number; block?: number; seed?: number | bigint }):
+    Generator<number>;
   pixels(rgba: Uint8ClampedArray | Uint8Array): Float32Array;
 }
 
