@@ -69,7 +69,7 @@ double *moments_gram(subject *s, int product, sn_error *err) {
     ok = ok && open_session(s, product, 1, false, &x, err);
     const sn_arg_binding out = SN_BIND("0", SN_F32, each, k, k);
     for (int i = 0; ok && i < s->n_text - s->n_held; i++) {
-        ok = subject_run(s, x.session, ENTRY, &s->text[i], &out, 1, err);
+        ok = subject_run(x.session, ENTRY, &s->text[i], &out, 1, err);
         for (size_t j = 0; ok && j < n; j++) sum[j] += (double)each[j];
     }
     subject_session_close(&x);
@@ -121,7 +121,7 @@ bool moments_make(subject *s, moments *x, sn_error *err) {
         out[i] = (sn_arg_binding){name[i], SN_F32, 1, &s->product[i % n].k, x->most[2 * n + i]};
     }
     for (int t = 0; ok && t < texts; t++) {
-        ok = subject_run(s, run.session, ENTRY, &s->text[t], out, 2 * n, err);
+        ok = subject_run(run.session, ENTRY, &s->text[t], out, 2 * n, err);
         if (ok) add_run(s, x);
     }
     for (int i = 0; ok && i < n; i++)

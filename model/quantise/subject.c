@@ -84,7 +84,7 @@ void subject_close(subject *s) {
         free(s->text[i].source);
     }
     for (int i = 0; s->vectors && i < s->n_held; i++) free(s->vectors[i]);
-    free(s->vectors), free(s->width);
+    free(s->vectors);
     free(s->param), free(s->matrix), free(s->product), free(s->text);
     model_close(s->m);
     *s = (subject){0};
@@ -183,12 +183,11 @@ void subject_session_close(subject_session *x) {
     *x = (subject_session){0};
 }
 
-bool subject_run(const subject *s, sn_session *session, const char *entry, const subject_text *t,
+bool subject_run(sn_session *session, const char *entry, const subject_text *t,
                  const sn_arg_binding *out, int n_out, sn_error *err) {
     int32_t length = (int32_t)(t->source ? t->n_source : t->n);
     int32_t *zeros = calloc((size_t)t->n + 1, sizeof *zeros);
     if (!zeros) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    (void)s;
     const sn_arg_binding in[] = {
         SN_BIND("tokens", SN_I32, t->tokens, 1, t->n), SN_BIND("lengths", SN_I32, &length, 1),
         SN_BIND("types", SN_I32, zeros, 1, t->n), SN_BIND("targets", SN_I32, t->targets, 1, t->n),
@@ -218,7 +217,7 @@ static float *run_measured(const subject *s, const subject_session *x, const sub
     float *data = malloc(sizeof *data * (size_t)*count + 1);
     const sn_arg_binding out = {s->output, SN_F32, rank, shape, data};
     if (!data) sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (data && subject_run(s, x->session, MEASURE, t, &out, 1, err)) return data;
+    if (data && subject_run(x->session, MEASURE, t, &out, 1, err)) return data;
     free(data);
     return NULL;
 }
@@ -285,30 +284,30 @@ static bool sum_measured(const subject *s, const subject_session *x, bool keep, 
     *out = (sums){0};
     for (int i = 0; ok && i < s->n_held; i++) {
         int64_t n, vocab = s->m->model.vocab;
+        double all = 0;
         float *y = run_measured(s, x, held(s, i), &n, err);
         if (!y) return false;
+        for (int64_t k = 0; k < n; k++) all += (double)y[k];
+        ok = isfinite(all) ||
+             sn_fail(err, SN_ERR_RANGE, "the model's results on the text are not finite");
         out->count += s->kind == SUBJECT_LOSS ? (double)n : 1;
-        for (int64_t k = 0; s->kind != SUBJECT_COSINE && k < n; k++) out->sum += (double)y[k];
+        if (s->kind == SUBJECT_LOSS) out->sum += all;
         if (s->kind == SUBJECT_COSINE && !keep) out->sum += 1 - cosine(y, s->vectors[i], n);
-        if (s->kind == SUBJECT_GREEDY && !keep)
+        if (ok && s->kind == SUBJECT_GREEDY && !keep)
             ok = add_leads(out, y, s->vectors[i], n / vocab, vocab) ||
                  sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (keep) s->vectors[i] = y, s->width[i] = n;
+        if (keep) s->vectors[i] = y;
         if (!keep) free(y);
     }
-    if (!ok || isfinite(out->sum)) return ok;
-    return sn_fail(err, SN_ERR_RANGE, "the model's results on the text are not finite");
+    return ok;
 }
 
 bool subject_reference(subject *s, sn_error *err) {
     subject_session x;
     sums all;
     bool keep = s->kind != SUBJECT_LOSS;
-    if (keep) {
-        s->vectors = calloc((size_t)s->n_held + 1, sizeof *s->vectors);
-        s->width = calloc((size_t)s->n_held + 1, sizeof *s->width);
-        if (!s->vectors || !s->width) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    }
+    if (keep && !(s->vectors = calloc((size_t)s->n_held + 1, sizeof *s->vectors)))
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = subject_session_open(s, &x, &s->compile, false, NULL, err) &&
               sum_measured(s, &x, keep, &all, err);
     if (ok) s->reference = all.sum / all.count;

@@ -60,7 +60,6 @@ typedef struct subject {
     int skipped;                 /* texts that were longer than the context */
     double reference;            /* mean loss in f32, of subject_reference */
     float **vectors;             /* [n_held] in f32: vectors or logits; NULL: of losses */
-    int64_t *width;              /* [n_held] */
 } subject;
 
 /* A file in memory. */
@@ -92,7 +91,7 @@ bool subject_session_open(subject *s, subject_session *out, const sn_options *o,
 void subject_session_close(subject_session *x);
 
 /* Runs an entry on a text. Outputs as of sn_run. */
-bool subject_run(const subject *s, sn_session *session, const char *entry, const subject_text *t,
+bool subject_run(sn_session *session, const char *entry, const subject_text *t,
                  const sn_arg_binding *out, int n_out, sn_error *err);
 
 /* Measures the model in f32 as it is: what subject_measure compares with. */

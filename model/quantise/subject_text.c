@@ -129,15 +129,16 @@ static bool read_pairs(subject *s, const subject_options *o, sn_error *err) {
 /* Keeps texts at even distances, of the first n, so that they have at most `most` tokens (but one text);
  * the others are freed. Returns how many stay, and their tokens. */
 static int thin(subject_text *t, int n, int64_t most, int64_t *tokens) {
-    int64_t all = 0;
+    int64_t all = 0, seen = 0;
     for (int i = 0; i < n; i++) all += t[i].n + t[i].n_source;
-    double part = all > most ? (double)most / (double)all : 1;
     int kept = 0;
     *tokens = 0;
     for (int i = 0; i < n; i++) {
-        bool take = (int64_t)((i + 1) * part) > (int64_t)(i * part) || (i == n - 1 && !kept);
-        if (take) {
-            *tokens += t[i].n + t[i].n_source;
+        int64_t size = t[i].n + t[i].n_source;
+        seen += size;
+        if ((double)(*tokens + size) * (double)all <= (double)most * (double)seen ||
+            (i == n - 1 && !kept)) {
+            *tokens += size;
             t[kept++] = t[i];
         } else {
             free(t[i].tokens), free(t[i].targets), free(t[i].source);
