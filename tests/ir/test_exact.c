@@ -166,6 +166,47 @@ static void constants(void **state) {
     sn_field_free(field);
 }
 
+/* Whole and half exponents are products and roots, others numbers or hashes. */
+static void powers(void **state) {
+    (void)state;
+    field = sn_field_new(4);
+    double a = leaf("a"), s = EXP(leaf("c")), x = num(1);
+#define POW(x, y) two(SN_OP_pow, x, num(y))
+    for (int n = 0; n <= 40; n++, x = MUL(x, s)) {
+        if (n <= 32) SAME(POW(s, n), x);
+        if (n <= 32) SAME(POW(s, -n), DIV(num(1), x));
+        if (n < 32) SAME(POW(s, n + 0.5), MUL(x, one(SN_OP_sqrt, s)));
+        if (n < 32) SAME(POW(s, -n - 0.5), DIV(num(1), MUL(x, one(SN_OP_sqrt, s))));
+        if (n > 32) OTHER(POW(s, n), POW(s, n + 1));
+    }
+    SAME(POW(a, 3), MUL(a, MUL(a, a)));
+    OTHER(POW(a, 0.3), POW(a, 0.4));
+    OTHER(POW(a, 0.3), two(SN_OP_pow, num(0.3), a));
+    SAME(POW(num(3), 0.25), num(pow(3, 0.25)));
+    SAME(POW(num(2.25), 1.5), num(3.375));
+    SAME(POW(num(0.25), 3), num(1.0 / 64));
+    SAME(POW(num(INFINITY), 2), num(INFINITY));
+    SAME(POW(num(INFINITY), -2), num(0));
+    SAME(POW(num(5), -INFINITY), num(0));
+    sn_field_free(field);
+}
+
+/* A constant is the same number again, however many there are. */
+static void many_constants(void **state) {
+    (void)state;
+    enum { N = 300 };
+    double first[N], x = 0;
+    field = sn_field_new(5);
+    for (int i = 0; i < N; i++) first[i] = num((double)(i * 7919 % N) * 0.37);
+    for (int i = 0; i < N; i++) {
+        SAME(num((double)(i * 7919 % N) * 0.37), first[i]);
+        OTHER(num((double)(i * 7919 % N) * 0.37), num((double)(i * 7919 % N) * 0.37 + 0.1));
+        SAME(num(x), num((double)(float)x));
+        x += 0.0625;
+    }
+    sn_field_free(field);
+}
+
 /* ---- graphs ---- */
 
 enum { T = 6, D = 8, H = 2, HIDDEN = D };
@@ -463,6 +504,7 @@ static void wrong_passes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(laws),         cmocka_unit_test(constants),
+        cmocka_unit_test(powers),       cmocka_unit_test(many_constants),
         cmocka_unit_test(logarithms),   cmocka_unit_test(discrete_logarithms),
         cmocka_unit_test(spellings),    cmocka_unit_test(joins),
         cmocka_unit_test(wrong_passes), cmocka_unit_test(other_fields),

@@ -111,6 +111,11 @@ static void operands(void **state) {
     n->n_in = 1;
     expect(m, n, "wrong number of operands");
     m = new_graph();
+    n = find(m, SN_OP_relu);
+    in[0] = find(m, SN_OP_map_reduce);
+    n->in = in;
+    expect(m, n, "has an operand with several results");
+    m = new_graph();
     n = find(m, SN_OP_reduce_sum); /* inference finds it */
     in[0] = find(m, SN_OP_input);
     sn_node *flag = sn_b_cast(in[0], SN_BOOL);

@@ -78,7 +78,7 @@ static void check(const char *weights, int level, int K, const char *target, con
                   bool gate) {
     for (int i = 0; i < N * K; i++) w[i] = noise_at((uint32_t)i);
     memset(w + K, 0, sizeof *w * 32); /* a whole group of zeros */
-    const char *rounds = keep ? keep->weights : weights;
+    const char *rounds = keep && strcmp(keep->param, "b") ? keep->weights : weights;
     for (int j = 0; j < N; j++) round_row(rounds, K, w + (ptrdiff_t)j * K, row[j]);
     for (int i = 0; i < N; i++) bias[i] = noise_at((uint32_t)i + 7777);
     for (int i = 0; i < M * K; i++) x[i] = noise_at((uint32_t)i + 99999);
@@ -165,12 +165,13 @@ static void long_rows(void **state) { /* several rows widen their panels piece b
 static void kept(void **state) {
     (void)state;
     static const sn_keep kinds[] = {
-        {"w", "int8", false}, {"u", "bf16", false}, {"w", "f32", false}};
-    for (int i = 0; i < 3; i++)
+        {"w", "int8", false}, {"u", "bf16", false}, {"w", "f32", false}, {"b", "f32", false}};
+    static const char *const stored[] = {" i8[", " bf16[", " f32[", " i32[" /* "b" is not in it */};
+    for (int i = 0; i < 4; i++)
         for (int level = 2; level <= 4; level += 2) {
-            if (i == 1 && level == 2) continue; /* not merged */
+            if ((i == 1 || i == 3) && level == 2) continue; /* "u" is not merged */
             keep = &kinds[i];
-            check("int4", level, 96, NULL, i == 0 ? " i8[" : i == 1 ? " bf16[" : " f32[", i == 1);
+            check("int4", level, 96, NULL, stored[i], i == 1);
         }
     sn_error err = {0};
     sn_module *m = sn_module_new("none");

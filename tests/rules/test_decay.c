@@ -179,6 +179,7 @@ static void sums(void **state) {
         R(between(sn_sub(1, k), s)),
         R(between(sn_reshape(k, 12), sn_reshape(s, 12))),
         R(sn_cumsum(s, 0)),
+        R(sn_add(sn_reshape(k, 12), sn_mul(sn_reshape(sn_sub(1, k), 12), sn_reshape(s, 12)))),
     };
     CHECK(m, positive, true);
     const row others[] = {

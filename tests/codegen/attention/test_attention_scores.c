@@ -274,6 +274,29 @@ static void looked_up(void **state) {
     if (!ok) fail_msg("%s", why);
 }
 
+/* Biases of places in a grid of 4 rows: the queries of a vector are of one row, or of two. */
+enum { GRID = 20, STEPS = 2 * GRID - 1, PLACES = 4 * GRID };
+
+static sn_tensor score_of_places(const sn_score_ctx *c) {
+    sn_tensor down = sn_add(sn_sub(sn_div(c->q, GRID), sn_div(c->k, GRID)), 3);
+    sn_tensor along = sn_add(sn_sub(sn_mod(c->q, GRID), sn_mod(c->k, GRID)), GRID - 1);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(sn_mul(down, STEPS), along)));
+}
+
+static void of_places(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("places");
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, 2, PLACES, D);
+    sn_entry_output(m, sn_entry_add(m, "main"), "y",
+                    sn_attention(x, x, x, .score = score_of_places,
+                                 .captured = {sn_param(m, "table", SN_F32, 2, 7 * STEPS)}));
+    sn_options o = {.level = 4, .threads = 1};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 4, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
 /* By default; further numbers go through every variant, level and target. */
 static const setting few_settings[] = {
     {.v = &variants[0], .level = 0, .t = SN_F32},
@@ -302,7 +325,7 @@ static size_t all_settings(setting *to) {
 
 int main(int argc, char **argv) {
     static setting all[MAX_SETTINGS];
-    static struct CMUnitTest tests[MAX_SETTINGS + 2];
+    static struct CMUnitTest tests[MAX_SETTINGS + 3];
     size_t n = sizeof few_settings / sizeof *few_settings;
     memcpy(all, few_settings, sizeof few_settings);
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
@@ -316,5 +339,6 @@ int main(int argc, char **argv) {
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(hidden_from_one_head);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(looked_up);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_places);
     return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
 }

@@ -263,7 +263,7 @@ static void check(const variant *x, const char *target, bool lowest) {
 static void every_variant(void **state) {
     (void)state;
     for (int i = 0; i < VARIANTS; i++)
-        if (i < 2 || i == VARIANTS - 3 || i == VARIANTS - 1 || effort_is_long())
+        if (i == 0 || i >= VARIANTS - 3 || effort_is_long())
             check(&variants[i], NULL, effort_takes((size_t)i, VARIANTS));
 }
 
