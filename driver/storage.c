@@ -27,7 +27,7 @@ static double stored_bytes(const sn_weight *t) {
     for (sn_weight_part part = 0; part < SN_PARTS; part++) {
         sn_dtype dtype;
         int count = sn_block_part(f, part, &dtype);
-        bool four_bits = part == SN_PART_INTEGERS && f->high - f->low < 16;
+        bool four_bits = part == SN_PART_INTEGERS && f->nibble < SN_NIBBLES;
         sum += count * (four_bits ? 0.5 : (double)sn_dtype_size(dtype));
     }
     return sum / f->elements;

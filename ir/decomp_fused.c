@@ -74,9 +74,29 @@ static sn_node *signed_nibble(sn_node *x) {
     return sn_b_scalar(SN_OP_sub, x, 8);
 }
 
+/* The 4 bits of doubled floats of 4 bits, i32: the largest of three lines is each magnitude. */
+static sn_node *fp4_code(sn_node *x) {
+    sn_node *a = sn_b_unary(SN_OP_abs, x);
+    sn_node *half = sn_b_scalar(SN_OP_div, sn_b_scalar(SN_OP_add, a, 4), 2);
+    sn_node *quarter = sn_b_scalar(SN_OP_div, sn_b_scalar(SN_OP_add, a, 16), 4);
+    a = sn_b_binary(SN_OP_min, a, sn_b_binary(SN_OP_min, half, quarter));
+    return sn_b_select(sn_b_scalar(SN_OP_lt, x, 0), sn_b_scalar(SN_OP_add, a, 8), a);
+}
+
+/* Back from the lowest 4 bits. */
+static sn_node *fp4_value(sn_node *x) {
+    sn_node *a = sn_b_scalar(SN_OP_and, x, 7);
+    sn_node *twice = sn_b_scalar(SN_OP_sub, sn_b_scalar(SN_OP_mul, a, 2), 4);
+    sn_node *four = sn_b_scalar(SN_OP_sub, sn_b_scalar(SN_OP_mul, a, 4), 16);
+    a = sn_b_binary(SN_OP_max, a, sn_b_binary(SN_OP_max, twice, four));
+    sn_node *plus = sn_b_scalar(SN_OP_lt, sn_b_scalar(SN_OP_and, x, 15), 8);
+    return sn_b_select(plus, a, sn_b_unary(SN_OP_neg, a));
+}
+
 /* x [.., 8, columns] of 4-bit integers as words [.., columns]: the last number carries the sign. */
-static sn_node *join_words(sn_node *x) {
+static sn_node *join_words(decomp *c, sn_node *x) {
     x = sn_b_cast(x, SN_I32);
+    if (sn_dc_int(c, SN_A_nibble, 0) == SN_NIBBLE_FP4) x = fp4_code(x);
     int64_t axis = x->rank - 2;
     sn_node *sum = NULL;
     double weight = 1;
@@ -92,13 +112,15 @@ static sn_node *join_words(sn_node *x) {
 
 /* The 8 numbers of every word [panels, k / 8, columns]: [panels, k, columns]. */
 static sn_node *split_words(decomp *c, sn_node *words) {
-    bool from_zero = sn_dc_int(c, SN_A_from_zero, 0) != 0;
+    const int64_t nibble = sn_dc_int(c, SN_A_nibble, 0);
     const sn_dim one[] = {words->shape[0], words->shape[1], 1, words->shape[2]};
     sn_node *part[FOUR_BIT], *w = sn_b_reshape(words, 4, one);
     double weight = 1;
     for (int j = 0; j < FOUR_BIT; j++, weight *= 16) {
         sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* rounds towards -inf */
-        part[j] = from_zero ? sn_b_scalar(SN_OP_and, v, 15) : signed_nibble(v);
+        part[j] = nibble == SN_NIBBLE_FP4        ? fp4_value(v)
+                  : nibble == SN_NIBBLE_UNSIGNED ? sn_b_scalar(SN_OP_and, v, 15)
+                                                 : signed_nibble(v);
     }
     sn_node *all = sn_node_new(c->m, SN_OP_concat, FOUR_BIT, part, SN_ATTRS(SN_INT(axis, 2)));
     const sn_dim shape[] = {words->shape[0], sn_dim_mul(c->m, words->shape[1], FOUR_BIT),
@@ -320,7 +342,7 @@ bool decomp_pack_b(decomp *c) {
         if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
         if (rows % FOUR_BIT) return sn_dc_fail(c, "K is not a multiple of %d", FOUR_BIT);
         x = sn_b_reshape(x, 4, (const sn_dim[]){panels, rows / FOUR_BIT, FOUR_BIT, width});
-        x = sn_b_reshape(join_words(x), 3, (const sn_dim[]){panels, rows / FOUR_BIT, width});
+        x = sn_b_reshape(join_words(c, x), 3, (const sn_dim[]){panels, rows / FOUR_BIT, width});
     }
     c->out[0] = x;
     return !c->m->error.code;

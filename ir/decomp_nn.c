@@ -163,8 +163,10 @@ bool decomp_dequantise(decomp *c) {
     int64_t k = 0;
     sn_dim shape[SN_MAX_RANK + 1];
     if (q->dtype != SN_I8) return sn_dc_fail(c, "operand 0 must be i8");
-    if ((bits != 8 && bits != 4) || (bits == 8 && sn_dc_int(c, SN_A_from_zero, 0)))
-        return sn_dc_fail(c, "attribute 'bits' must be 4, or 8 without 'from_zero'");
+    const int64_t nibble = sn_dc_int(c, SN_A_nibble, 0);
+    if (nibble < 0 || nibble >= SN_NIBBLES || (bits != 4 && (bits != 8 || nibble)))
+        return sn_dc_fail(c, "attribute 'bits' must be 4, or 8 without 'nibble', which is 0 to %d",
+                          SN_NIBBLES - 1);
     if (!sn_dc_rank(c, 0, 1) ||
         (group && !sn_dc_number(c, "the last axis in groups", q->shape[last], &k)))
         return false;

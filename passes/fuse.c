@@ -182,7 +182,7 @@ typedef struct panels {
     sn_dim group;         /* integers that share factors; 0: no groups */
     factors inner, outer; /* of a group; of several groups, multiplying their inner */
     sn_dim super;         /* integers that share a outer factor; 0: none */
-    bool from_zero;       /* 4-bit integers without sign */
+    int64_t nibble;       /* how 4 bits are an integer */
     bool quads;           /* of a product of 8-bit integers: 4 to an i32 */
     bool flat;            /* the source is [N, K], whatever axes the factor has for N */
     bool bf16;            /* of a product of bf16: pairs along K side by side */
@@ -236,7 +236,7 @@ static bool find_groups(const builder *b, const sn_node *dot, panels *found) {
     for (int i = 1; i < d->n_in; i++)
         if (!take_factors(b, &p, d, i) || d->in[i]->dtype != d->in[1]->dtype) return false;
     if (sn_attr_int(d, SN_A_bits, 8) <= 4) p.stored = SN_I32;
-    p.from_zero = p.stored == SN_I32 && sn_attr_int(d, SN_A_from_zero, 0);
+    p.nibble = p.stored == SN_I32 ? sn_attr_int(d, SN_A_nibble, 0) : 0;
     p.group = group->i;
     p.source = sn_below_reshapes(d->in[0]);
     *found = p;
@@ -314,7 +314,7 @@ static panels panels_of(const builder *b, const sn_node *dot) {
 #define SN_NO_WORDS SN_ATTR_COUNT
 
 static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_dtype stored,
-                     sn_attr_key words, int64_t of_word, bool from_zero, int64_t pair) {
+                     sn_attr_key words, int64_t of_word, int64_t nibble, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     const int64_t last[] = {1};
     sn_attr attr[5] = {SN_INT(dtype, stored),
@@ -322,7 +322,7 @@ static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_d
     int n = 2;
     if (flat) attr[1] = SN_LIST(contract_b, 1, last);
     if (words != SN_NO_WORDS) attr[n++] = (sn_attr){.key = words, .i = of_word};
-    if (from_zero) attr[n++] = SN_INT(from_zero, 1);
+    if (nibble) attr[n++] = SN_INT(nibble, nibble);
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
 }
@@ -513,7 +513,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
             sn_dim rows = sn_dim_product(b->m, y->rank - 1, y->shape);
             in[1] = sn_b_reshape(in[1], 2, (const sn_dim[]){rows, k});
             attr[n_attr++] = SN_INT(group, p.group);
-            if (p.from_zero) attr[n_attr++] = SN_INT(from_zero, 1);
+            if (p.nibble) attr[n_attr++] = SN_INT(nibble, p.nibble);
             if (p.inner.of[1]) attr[n_attr++] = SN_INT(minima, 1);
             if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
@@ -522,8 +522,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
                             : p.quads            ? SN_A_quads
                             : p.stored == SN_I32 ? SN_A_group
                                                  : SN_NO_WORDS;
-        in[1] =
-            pack(b, dot, in[1], p.flat, p.stored, words, pairs ? SN_BF16 : 1, p.from_zero, pair);
+        in[1] = pack(b, dot, in[1], p.flat, p.stored, words, pairs ? SN_BF16 : 1, p.nibble, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);

@@ -7,7 +7,7 @@
  *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
  *         with q = round(W / s) from -8 to 7. Where rows are not multiples of 32: int8.
  *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
- *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
+ *         of a row (GGUF's blocks and MXFP4; integers that fit 4 bits in 4, others in 8).
  *   Matrices that the list `keep` names get more bits (keep.c).
  *   compute int8: with weights as int8, the map of x is p scale s, where x is about scale r, r of i8
  *         (int8_rows.h), and p = r q^T is a product of integers with i32 sums, which are exact. With
@@ -187,14 +187,14 @@ static sn_node *stored_factors(const rows *r, sn_weight_part part) {
 /* The values of these rows, [.., K]; NULL: the parts cannot be told apart. */
 static sn_node *stored_rows(const rows *r) {
     const sn_block_format *f = r->format;
-    const bool words = f->high - f->low < 16;
+    const bool words = f->nibble < SN_NIBBLES;
     sn_node *x[3] = {take_rows(r, SN_PART_INTEGERS)};
     if (!x[0] || x[0]->rank + 1 > SN_MAX_RANK) return NULL;
     x[1] = stored_factors(r, SN_PART_SCALES);
     x[2] = stored_factors(r, SN_PART_MINIMA);
-    const sn_attr attr[3] = {SN_INT(group, f->group), SN_INT(bits, 4), SN_INT(from_zero, 1)};
-    return sn_node_new(r->w->m, SN_OP_dequantise, x[2] ? 3 : 2, x,
-                       1 + words + (words && f->low >= 0), attr);
+    const sn_attr attr[3] = {SN_INT(group, f->group), SN_INT(bits, 4), SN_INT(nibble, f->nibble)};
+    return sn_node_new(r->w->m, SN_OP_dequantise, x[2] ? 3 : 2, x, 1 + words + (words && f->nibble),
+                       attr);
 }
 
 static sn_node *as_stored(const sn_passes *p, const sn_node *n) {

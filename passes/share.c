@@ -39,7 +39,8 @@ static bool has_quads(const sn_node *pack) {
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
     return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && sn_from_params_only(n->in[0]) &&
-           !sn_attr_get(n, SN_A_pair) && !sn_attr_get(n, SN_A_compute);
+           !sn_attr_get(n, SN_A_pair) && !sn_attr_get(n, SN_A_compute) &&
+           sn_attr_int(n, SN_A_nibble, 0) != SN_NIBBLE_FP4;
 }
 
 static void find_packs(sn_module *m, packs *p) {
@@ -93,7 +94,7 @@ static layout layout_of(const sn_node *pack) {
     if (has_quads(pack)) return (layout){.each = 4, .above = 1, .parts = 1};
     return (layout){.each = has_words(pack) ? PER_WORD : 1,
                     .parts = 1,
-                    .from_zero = sn_attr_int(pack, SN_A_from_zero, 0) != 0};
+                    .from_zero = sn_attr_int(pack, SN_A_nibble, 0) == SN_NIBBLE_UNSIGNED};
 }
 
 /* Which of the operands that are packed side by side, a number of each after the other, is t; -1:

@@ -30,6 +30,14 @@ typedef enum sn_dtype {
         SN_DTYPE_COUNT
 } sn_dtype;
 
+/* How 4 bits are an integer. FP4: twice a float of 4 bits (E2M1), 0 1 2 3 4 6 8 12 by the low three bits, and a sign. */
+typedef enum sn_nibble {
+    SN_NIBBLE_SIGNED,
+    SN_NIBBLE_UNSIGNED,
+    SN_NIBBLE_FP4,
+    SN_NIBBLES
+} sn_nibble;
+
 size_t sn_dtype_size(sn_dtype t);                     /* bytes of one element */
 const char *sn_dtype_name(sn_dtype t);                /* "f32" */
 bool sn_dtype_parse(const char *name, sn_dtype *out); /* from "f32" or "F32" */

@@ -29,7 +29,7 @@ typedef struct sn_block_format {
     const char *name;    /* "Q4_0" */
     int elements, bytes; /* of a block */
     int group;           /* elements that share factors */
-    int low, high;       /* range of the integers */
+    int nibble;          /* sn_nibble of integers that fit 4 bits; SN_NIBBLES: others */
     bool has_min;
     void (*split)(const unsigned char *block, sn_block_parts *out);
     sn_dtype factors; /* type of scale and min: SN_F16, SN_BF16 */

@@ -68,9 +68,9 @@
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 typedef struct sn_gemm_groups {
-    int size;       /* k that share a scale, a multiple of 16 that divides K; 0: no groups */
-    int bits;       /* of an integer: 4 or 8 */
-    bool from_zero; /* 4 bits: integers from 0 to 15, not from -8 to 7 */
+    int size;         /* k that share a scale, a multiple of 16 that divides K; 0: no groups */
+    int bits;         /* of an integer: 4 or 8 */
+    sn_nibble nibble; /* 4 bits: how they are an integer */
     bool has_min;
     bool unscaled;   /* 8 bits: there are no factors */
     int outer_group; /* 0, or a multiple of 2 size that divides K */
@@ -216,10 +216,11 @@ typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
     int64_t half_width;
-    bool packed4; /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
-    bool quads;   /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
-    bool bf16;    /* words of 2 along K, for such a product */
-    bool narrow;  /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
+    bool packed4;     /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
+    sn_nibble nibble; /* how they are integers */
+    bool quads;       /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
+    bool bf16;        /* words of 2 along K, for such a product */
+    bool narrow;      /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
     const sn_gemm_pack_prologue *prologue; /* NULL: B is packed as it is */
     int n_part;                            /* with a prologue, from 1 on */

@@ -14,11 +14,17 @@ static bool has_lookup(em *e, const gemm_plan *p) {
     return e->target->has_avx512 && p->lanes == 16 && p->g->groups.bits == 4;
 }
 
+/* The integer that 4 bits are. */
+static int integer_of(sn_nibble nibble, int bits) {
+    if (nibble == SN_NIBBLE_FP4) return gemm_fp4_double(bits);
+    return bits < 8 || nibble == SN_NIBBLE_UNSIGNED ? bits : bits - 16;
+}
+
 /* The table: 4-bit integers to float. */
 static em_val make_table(em *e, const gemm_plan *p) {
     em_val t = em_vf(e, 0);
     for (int i = 1; i < 16 && has_lookup(e, p); i++)
-        t = em_insert(e, t, em_f(e, i < 8 || p->g->groups.from_zero ? i : i - 16), i);
+        t = em_insert(e, t, em_f(e, integer_of(p->g->groups.nibble, i)), i);
     return t;
 }
 
@@ -28,8 +34,10 @@ static em_val unpack(em *e, const gemm_plan *p, em_val words, em_val table, int 
         em_val args[] = {table, j ? em_lshr(e, words, em_like(e, words, 4 * j)) : words};
         return em_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", NULL, 0, args, 2);
     }
+    const sn_nibble nibble = p->g->groups.nibble;
     em_val high = em_shl(e, words, em_like(e, words, 28 - 4 * j)), by = em_like(e, high, 28);
-    em_val q = p->g->groups.from_zero ? em_lshr(e, high, by) : em_ashr(e, high, by);
+    em_val q = nibble == SN_NIBBLE_SIGNED ? em_ashr(e, high, by) : em_lshr(e, high, by);
+    if (nibble == SN_NIBBLE_FP4) q = gemm_fp4_value(e, q);
     return em_convert(e, q, SN_I32, p->t);
 }
 
@@ -274,9 +282,13 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
 
 /* The words of p->lanes columns from 8 consecutive integers i8 each, which begin `lane` times 8 bytes
  * behind src. */
-static em_val load_words(em *e, em_val src, em_val lane, em_val mask) {
+static em_val load_words(em *e, sn_nibble nibble, em_val src, em_val lane, em_val mask) {
     static const int64_t low[] = {0x0f0f0f0f0f0f0f0f, 0x00ff00ff00ff00ff, 0x0000ffff0000ffff};
     em_val x = em_gather(e, SN_I64, src, lane, mask);
+    if (nibble == SN_NIBBLE_FP4) {
+        em_val bytes = em_bitcast(e, x, em_vec(e->i8, 8 * em_lanes_of(x)));
+        x = em_bitcast(e, gemm_fp4_code(e, bytes), LLVMTypeOf(x));
+    }
     for (int i = 0; i < 3; i++) { /* 4, 8, 16 bits beside the same number of them */
         x = em_and(e, x, em_splat(e, low[i], em_lanes_of(x)));
         x = em_or(e, x, em_lshr(e, x, em_like(e, x, 4 << i)));
@@ -284,15 +296,15 @@ static em_val load_words(em *e, em_val src, em_val lane, em_val mask) {
     return em_convert(e, x, SN_I64, SN_I32);
 }
 
-em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                            int64_t half_width) {
+em_val gemm_emit_words_pack(em *e, const gemm_plan *p, const sn_gemm_pack *g) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
     gemm_pack_b_args q = gemm_pack_b_params(e);
     e->buf = q.buf;
     e->dim = q.dim;
-    em_val row_stride = em_size_value(e, row), col_stride = em_size_value(e, col);
+    const sn_dtype dtype = g->dtype;
+    em_val row_stride = em_size_value(e, g->row), col_stride = em_size_value(e, g->col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
-    bool eights = dtype == SN_I8 && gemm_is(row, 1) && col.slot < 0 && col.value % 8 == 0;
+    bool eights = dtype == SN_I8 && gemm_is(g->row, 1) && g->col.slot < 0 && g->col.value % 8 == 0;
     if (eights) lane = em_lshr(e, lane, em_like(e, lane, 3));
     em_loop l = em_for(e, 0, q.kb, 8);
     em_val to = em_mul(e, em_div(e, l.i, 8), p->panel);
@@ -300,14 +312,16 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
         em_val mask = em_tail_mask(e, em_sub(e, q.n_cols, j0), p->lanes);
         em_val words = NULL;
-        em_val column = em_i64(e, j0 + c / p->epi_cols * half_width);
+        em_val column = em_i64(e, j0 + c / p->epi_cols * g->half_width);
         column = em_mul(e, column, col_stride);
         if (eights)
-            words = load_words(e, em_gep(e, q.src, dtype, em_add(e, l.i, column)), lane, mask);
+            words = load_words(e, g->nibble, em_gep(e, q.src, dtype, em_add(e, l.i, column)), lane,
+                               mask);
         for (int j = 0; !eights && j < 8; j++) {
             em_val at = em_add(e, em_mul(e, em_add(e, l.i, j), row_stride), column);
             em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
             em_val i = em_convert(e, x, sn_dtype_is_float(dtype) ? p->t : dtype, SN_I32);
+            if (g->nibble == SN_NIBBLE_FP4) i = gemm_fp4_code(e, i);
             i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));
             words = words ? em_or(e, words, i) : i;
         }

@@ -13,9 +13,11 @@ enum {
     MAX_UNPACKED_K = 512, /* of a panel at a time: it stays in L1 with the rows that it meets */
     ROWS_SIXTEENTHS = 6,  /* of L2: packed rows of A, which stay there */
     MAX_ROWS = 512,
-    SHORT_SUMS = 32, /* k of 4-bit integers whose products (15 * 127) an i16 holds the sum of */
-    UNROLL = 2,      /* words */
-    LANES_16 = 2     /* index of 16 lanes in the tables below */
+    SHORT_SUMS =
+        8, /* words of products of pairs that an i16 holds the sum of, by at most 15 * 127 each; */
+    FP4_SUMS = 4, /* by at most 24 * 127 */
+    UNROLL = 2,   /* words */
+    LANES_16 = 2  /* index of 16 lanes in the tables below */
 };
 
 /* ---- plan ---- */
@@ -63,7 +65,8 @@ void gemm_plan_ints(gemm_plan *p, const sn_target *t) {
     bool pairs = !t->has_vnni && g->groups.bits == 8;
     x->k_of_word = pairs ? 2 : 4;
     x->sums_shorts = !t->has_vnni && !pairs;
-    x->offset = pairs ? 0 : g->groups.bits == 8 ? 128 : g->groups.from_zero ? 0 : 8;
+    static const int of_nibble[SN_NIBBLES] = {8, 0, GEMM_FP4_OFFSET};
+    x->offset = pairs ? 0 : g->groups.bits == 8 ? 128 : of_nibble[g->groups.nibble];
     x->mr = p->lanes == 16 || t->vector_regs == 32 ? 8 : 4;
     place(p);
 }
@@ -180,11 +183,13 @@ static em_val constant(em *e, const gemm_plan *p, uint32_t bits) {
 /* Half 0 or 1 of stored words of 4-bit integers. Both halves share the operation that adds the
  * offset, except with AVX-512, where it is part of the mask's (vpternlogd). */
 static em_val half_of(em *e, const gemm_plan *p, em_val words, int half) {
-    bool before = p->ints.offset && !e->target->has_avx512;
+    const bool fp4 = p->g->groups.nibble == SN_NIBBLE_FP4;
+    bool add = p->ints.offset && !fp4, before = add && !e->target->has_avx512;
     if (before) words = em_xor(e, words, constant(e, p, 0x88888888));
     if (half) words = em_lshr(e, words, em_like(e, words, 4));
     words = em_and(e, words, constant(e, p, 0x0f0f0f0f));
-    return p->ints.offset && !before ? em_xor(e, words, constant(e, p, 0x08080808)) : words;
+    if (fp4) return gemm_fp4_bytes(e, words);
+    return add && !before ? em_xor(e, words, constant(e, p, 0x08080808)) : words;
 }
 
 static em_val load_words(em *e, const gemm_plan *p, em_val from, int64_t offset) {
@@ -299,7 +304,8 @@ static em_val compensation(em *e, const gemm_plan *p, const group *s, int r) {
 static void sum_group(em *e, const gemm_plan *p, const group *s, int rows, int nv, em_val *sum) {
     const gemm_ints *x = &p->ints;
     int words = p->g->groups.size / x->k_of_word, n = rows * nv;
-    int run = x->sums_shorts && words > SHORT_SUMS / 4 ? SHORT_SUMS / 4 : words;
+    const int most = p->g->groups.nibble == SN_NIBBLE_FP4 ? FP4_SUMS : SHORT_SUMS;
+    int run = x->sums_shorts && words > most ? most : words;
     em_val part[32], ones = em_splat(e, em_const(e->i16, 1), 2 * p->lanes);
     em_val none = em_zero(x->sums_shorts ? em_vec(e->i16, 2 * p->lanes) : em_vec(e->i32, p->lanes));
     bool starts = x->offset && !x->sums_shorts;

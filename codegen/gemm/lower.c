@@ -415,7 +415,7 @@ static sn_gemm_groups groups_of(const sn_step *s) {
         return (sn_gemm_groups){.size = 16, .bits = 8, .unscaled = true, .factor = SN_BF16};
     return (sn_gemm_groups){.size = (int)sn_attr_int(s->node, SN_A_group, 0),
                             .bits = s->in[1].dtype == SN_I8 ? 8 : 4,
-                            .from_zero = sn_attr_int(s->node, SN_A_from_zero, 0) != 0,
+                            .nibble = (sn_nibble)sn_attr_int(s->node, SN_A_nibble, 0),
                             .has_min = sn_attr_int(s->node, SN_A_minima, 0) != 0,
                             .outer_group = (int)sn_attr_int(s->node, SN_A_super, 0),
                             .factor = s->in[2].dtype,
@@ -515,6 +515,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
     p.packed4 = sn_attr_get(k->step->node, SN_A_group) != NULL;
+    p.nibble = (sn_nibble)sn_attr_int(k->step->node, SN_A_nibble, 0);
     p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
     p.bf16 = sn_attr_get(k->step->node, SN_A_compute) != NULL;
     p.half_width = sn_attr_int(k->step->node, SN_A_pair, 0);

@@ -302,11 +302,10 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     p.epi_cols = g->half_width ? p.panel / 2 : p.panel;
     if (!gemm_check_pair(g->n, g->half_width, e->compute, &e->err)) return;
     const gemm_quads quads = {g->dtype, g->row, g->col, g->half_width};
-    em_val pack = g->prologue ? NULL
-                  : g->quads  ? gemm_emit_quads_pack(e, &p, &quads)
-                  : g->packed4
-                      ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->half_width)
-                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->half_width);
+    em_val pack = g->prologue  ? NULL
+                  : g->quads   ? gemm_emit_quads_pack(e, &p, &quads)
+                  : g->packed4 ? gemm_emit_words_pack(e, &p, g)
+                               : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->half_width);
     em_kernel(e, name);
     em_val n = em_size_value(e, g->n), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);

@@ -86,7 +86,7 @@ static void split_mxfp4_apart(bytes b, sn_block_parts *p) {
     for (int j = 0; j < 32; j++) p->q[j] = fp4_doubled[b[j / 2] >> j % 2 * 4 & 15];
 }
 
-const sn_block_format sn_mxfp4_apart = {"MXFP4",           32,      16,  32, -12, 12, false,
+const sn_block_format sn_mxfp4_apart = {"MXFP4",           32,      16,  32, SN_NIBBLE_FP4, false,
                                         split_mxfp4_apart, SN_BF16, true};
 
 /* ---- blocks of 256 ---- */
@@ -139,18 +139,18 @@ static void split_q6_k(bytes b, sn_block_parts *p) {
             }
 }
 
-/* name, its number in files, elements and bytes of a block, elements of a group, the integers' range,
+/* name, its number in files, elements and bytes of a block, elements of a group, how 4 bits hold its integers,
  * minima, function, type of the factors */
 #define BLOCKS(_)                                                                                  \
-    _(Q4_0, 2, 32, 18, 32, -8, 7, false, split_q4_0, SN_F16)                                       \
-    _(Q4_1, 3, 32, 20, 32, 0, 15, true, split_q4_1, SN_F16)                                        \
-    _(Q5_0, 6, 32, 22, 32, -16, 15, false, split_q5_0, SN_F16)                                     \
-    _(Q5_1, 7, 32, 24, 32, 0, 31, true, split_q5_1, SN_F16)                                        \
-    _(Q8_0, 8, 32, 34, 32, -128, 127, false, split_q8_0, SN_F16)                                   \
-    _(Q4_K, 12, 256, 144, 32, 0, 15, true, split_q4_k, SN_F16)                                     \
-    _(Q5_K, 13, 256, 176, 32, 0, 31, true, split_q5_k, SN_F16)                                     \
-    _(Q6_K, 14, 256, 210, 16, -32, 31, false, split_q6_k, SN_F16)                                  \
-    _(MXFP4, 39, 32, 17, 32, -12, 12, false, split_mxfp4, SN_BF16)
+    _(Q4_0, 2, 32, 18, 32, SN_NIBBLE_SIGNED, false, split_q4_0, SN_F16)                            \
+    _(Q4_1, 3, 32, 20, 32, SN_NIBBLE_UNSIGNED, true, split_q4_1, SN_F16)                           \
+    _(Q5_0, 6, 32, 22, 32, SN_NIBBLES, false, split_q5_0, SN_F16)                                  \
+    _(Q5_1, 7, 32, 24, 32, SN_NIBBLES, true, split_q5_1, SN_F16)                                   \
+    _(Q8_0, 8, 32, 34, 32, SN_NIBBLES, false, split_q8_0, SN_F16)                                  \
+    _(Q4_K, 12, 256, 144, 32, SN_NIBBLE_UNSIGNED, true, split_q4_k, SN_F16)                        \
+    _(Q5_K, 13, 256, 176, 32, SN_NIBBLES, true, split_q5_k, SN_F16)                                \
+    _(Q6_K, 14, 256, 210, 16, SN_NIBBLES, false, split_q6_k, SN_F16)                               \
+    _(MXFP4, 39, 32, 17, 32, SN_NIBBLE_FP4, false, split_mxfp4, SN_BF16)
 
 #define X(name, id, ...) static const sn_block_format name = {#name, __VA_ARGS__, false};
 BLOCKS(X)

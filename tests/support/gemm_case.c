@@ -341,7 +341,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .counter_buf = BUF_COUNTER,
                    .groups = {.size = s->scale_group,
                               .bits = s->bits ? s->bits : 4,
-                              .from_zero = s->from_zero,
+                              .nibble = s->nibble,
                               .has_min = s->minima,
                               .outer_group = s->outer_group,
                               .factor = s->outer_group ? SN_I8 : SN_BF16,
@@ -429,6 +429,7 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .col = EM_SIZE_CONST(p->b_col),
                                       .half_width = p->s->pair,
                                       .packed4 = packs_4_bits(p->s),
+                                      .nibble = p->s->nibble,
                                       .bf16 = p->s->bf16 && !p->s->scale_group,
                                       .narrow = p->s->narrow || p->s->scale_group,
                                       .narrow_dtype = packs_4_bits(p->s)  ? SN_I32
@@ -465,9 +466,16 @@ static problem make_problem(const gemm_shape *s, sn_dtype t, int64_t m) {
     return p;
 }
 
+/* v, from -1 to 1, as an integer of 4 bits. */
+static double round_to_nibble(sn_nibble nibble, double v) {
+    static const double fp4[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    if (nibble == SN_NIBBLE_FP4) return copysign(fp4[(int)rint(fabs(v) * 7)], v);
+    return rint(nibble == SN_NIBBLE_UNSIGNED ? 7.5 + 7.5 * v : v * 7);
+}
+
 /* The nearest value that B's panels hold. */
 static double round_to_panels(const gemm_shape *s, double v) {
-    if (s->scale_group) return rint(s->bits == 8 ? v * 127 : s->from_zero ? 7.5 + 7.5 * v : v * 7);
+    if (s->scale_group) return s->bits == 8 ? rint(v * 127) : round_to_nibble(s->nibble, v);
     if (!s->narrow) return v;
     return s->panels == SN_BF16  ? round_bf16(v)
            : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16((float)v))

@@ -29,7 +29,8 @@ typedef struct gemm_shape {
     sn_dtype panels;
     int scale_group; /* > 0: integers in groups; B holds integers */
     int bits;        /* of them: 4 (or 0), 8 */
-    bool from_zero, minima;
+    sn_nibble nibble;
+    bool minima;
     int outer_group; /* > 0: factors are integers, too */
     bool a_i8;       /* A holds integers i8, too */
     bool bf16;      /* the product is of bf16: every bit is compared, unless there is an epilogue */
