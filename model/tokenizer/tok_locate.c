@@ -84,7 +84,6 @@ static size_t next_word(const char *text, size_t size, size_t at) {
 /* A letter or digit that forms words with its neighbours. */
 static bool is_joining(const char *text, size_t size) {
     uint32_t c;
-    if (!size) return false;
     sn_utf8_next(text, size, &c);
     if (c < 0x80) return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
     return c >= 0xC0 && !(c >= 0x2000 && c <= 0x206F) &&

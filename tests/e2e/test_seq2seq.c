@@ -246,25 +246,63 @@ static void check_search(const pair_case *c, const cJSON *item) {
 
 static void searches(void **state) {
     (void)state;
-    static const char *const wrong[] = {"{\"num_beams\": \"4\"}", "{\"bad_words_ids\": [3]}",
-                                        "{\"force_words_ids\": [[3]]}", "{\"length_penalty\": -2}",
-                                        "{\"early_stopping\": 3}"};
     pair_case c;
-    sn_token_rules rules;
-    sn_error err;
     assert_int_equal(scratch_make(NULL), 0);
     read_case("bart", SN_F32, &c);
     family_write(scratch_dir, &c.folder, false);
     const cJSON *item, *list = cJSON_GetObjectItem(c.folder.json, "searches");
     assert_true(cJSON_GetArraySize(list) >= 5);
     cJSON_ArrayForEach(item, list) check_search(&c, item);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        family_write_file(scratch_dir, "generation_config.json", wrong[i]);
-        err = (sn_error){0};
-        assert_false(sn_token_rules_read(&rules, scratch_dir, &err));
-        assert_non_null(strstr(err.message, "generation_config.json: \""));
-    }
     family_free(&c.folder);
+    scratch_end(NULL);
+}
+
+/* Values of generation_config.json: in its range or out of it; rules that are not supported, unless they have no
+ * effect. */
+static void rules(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *taken[4], *wrong[6];
+    } rows[] = {
+        {"num_beams", {"0", "4", "null"}, {"\"4\"", "-1", "1.5"}},
+        {"max_length", {"20"}, {"-1", "[]"}},
+        {"min_length", {"0"}, {"true"}},
+        {"max_new_tokens", {"1"}, {"1e10"}},
+        {"min_new_tokens", {"1"}, {"{}"}},
+        {"length_penalty", {"0", "100", "1.5"}, {"-2", "100.5", "\"1\""}},
+        {"early_stopping", {"true", "false", "\"never\""}, {"3", "\"always\""}},
+        {"decoder_start_token_id", {"2", "[2, 3]"}, {"-1", "\"2\"", "2.5"}},
+        {"eos_token_id", {"2", "[2]", "null"}, {"-2", "[-2]"}},
+        {"forced_bos_token_id", {"0"}, {"-1"}},
+        {"forced_eos_token_id", {"0"}, {"-1"}},
+        {"no_repeat_ngram_size", {"3"}, {"-3"}},
+        {"repetition_penalty", {"0.01", "2"}, {"0", "101"}},
+        {"suppress_tokens", {"[]", "[1, 2]"}, {"3", "[1, -1]", "[\"a\"]", "[1.5]"}},
+        {"begin_suppress_tokens", {"[1]"}, {"{}", "[1, 1e10]"}},
+        {"bad_words_ids", {"[[1], [1, 2]]", "[]"}, {"[3]", "[[]]", "[[1, -1]]", "[[1], [\"a\"]]"}},
+        {"encoder_no_repeat_ngram_size", {"0", "null"}, {"1", "\"0\"", "false"}},
+        {"encoder_repetition_penalty", {"1", "1.0"}, {"0", "2"}},
+        {"num_beam_groups", {"1"}, {"2", "0"}},
+        {"diversity_penalty", {"0.0"}, {"0.5"}},
+        {"exponential_decay_length_penalty", {"null"}, {"[5, 1.1]", "0", "1"}},
+        {"force_words_ids", {"null"}, {"[[3]]", "[]"}},
+        {"sequence_bias", {"null"}, {"[]", "0"}},
+        {"guidance_scale", {"1", "null"}, {"1.5", "0"}}};
+    assert_int_equal(scratch_make(NULL), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 10; k++) {
+            const char *value = k < 4 ? rows[i].taken[k] : rows[i].wrong[k - 4];
+            char text[200], named[80];
+            sn_token_rules r;
+            sn_error err = {0};
+            if (!value) continue;
+            snprintf(text, sizeof text, "{\"%s\": %s}", rows[i].key, value);
+            snprintf(named, sizeof named, "generation_config.json: \"%s\" is not ", rows[i].key);
+            family_write_file(scratch_dir, "generation_config.json", text);
+            if (sn_token_rules_read(&r, scratch_dir, &err) != (k < 4)) fail_msg("%s", text);
+            if (k >= 4 && !strstr(err.message, named)) fail_msg("%s: %s", text, err.message);
+            if (k < 4) sn_token_rules_free(&r);
+        }
     scratch_end(NULL);
 }
 
@@ -394,7 +432,7 @@ static int write_folder(const char *name, const char *class, const char *dir) {
 /* [NAME]: only this case, compiled too; write NAME CLASS DIR: only makes a model folder. */
 int main(int argc, char **argv) {
     if (argc == 5) return write_folder(argv[2], argv[3], argv[4]);
-    static struct CMUnitTest tests[CASES + 3];
+    static struct CMUnitTest tests[CASES + 4];
     static family_case cases[CASES];
     size_t tested = 0;
     for (size_t i = 0; i < CASES; i++) {
@@ -405,6 +443,7 @@ int main(int argc, char **argv) {
     }
     if (argc < 2) {
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(searches);
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(rules);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
     }

@@ -1,7 +1,9 @@
 /* Chat templates: those of common families against what Jinja makes of them (chat/, by make_chat.py),
  * and what a template may not contain. */
+#include "model/text/generation_impl.h"
 #include "model/text/jinja.h"
 #include "tests/model/tok_check.h"
+#include "tests/support/scratch.h"
 
 #define CHAT TOK_DATA "chat/"
 
@@ -72,6 +74,8 @@ static void refusals(void **state) {
         {"{% for a, b in [1] %}{% endfor %}", "cannot unpack"},
         {"{% set x %}{% endset %}", "set without ="},
         {"{% set tools.x = 1 %}", "not a namespace"},
+        {"{% set n. = 1 %}", "unsupported statement set"},
+        {"{% set = 1 %}", "unsupported statement set"},
         {"{{ raise_exception('go away') }}", "go away"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -82,6 +86,11 @@ static void refusals(void **state) {
         assert_int_equal(out.size, 0);
         sn_bytes_free(&out);
     }
+    sn_bytes none = {0};
+    sn_error given = {0};
+    assert_false(sn_chat_render(NULL, &chats[0], &none, &given));
+    assert_false(sn_chat_render("a", NULL, &none, &given));
+    assert_false(sn_chat_render("a", &chats[0], NULL, &given));
     char deep[20000] = "{{ ";
     for (int i = 0; i < 9000; i++) strcat(deep, "(");
     sn_error err = {0};
@@ -129,6 +138,12 @@ static void language(void **state) {
         {"{{ 'a' if true else raise_exception('b') }}{{ raise_exception('a') if false else 'b' }}"
          "{{ true or raise_exception('c') }}{{ false and raise_exception('d') }}",
          "abTrueFalse"},
+        {"{{ 'abc'.startswith('ab') }}{{ 'abc'.startswith('bc') }}{{ 'abc'.startswith('abcd') }}"
+         "{{ 'abc'.startswith('') }}{{ 'abc'.startswith('abc') }}",
+         "TrueFalseFalseTrueTrue"},
+        {"{{ 'abc'.endswith('bc') }}{{ 'abc'.endswith('ab') }}{{ 'abc'.endswith('zabc') }}"
+         "{{ 'abc'.endswith('') }}{{ 'abc'.endswith('abc') }}",
+         "TrueFalseFalseTrueTrue"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         sn_bytes out = {0};
@@ -156,6 +171,51 @@ static void quoted(void **state) {
         assert_memory_equal(out.data, want, out.size);
         sn_bytes_free(&out);
     }
+}
+
+/* The template of a folder: a file of its own, a text in tokenizer_config.json, or the one of several that is
+ * called "default". */
+static void folders(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *text, *want;
+    } rows[] = {
+        {"tokenizer_config.json", "{\"chat_template\": \"{{ messages[0].content }}ab\"}", "Xab"},
+        {"tokenizer_config.json",
+         "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"b\"}, {\"template\": \"b\"}, "
+         "{\"name\": \"default\", \"template\": \"a{{ messages|length }}\"}, {\"name\": 3}]}",
+         "a2"},
+        {"tokenizer_config.json",
+         "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"b\"}]}", NULL},
+        {"tokenizer_config.json", "{\"chat_template\": null}", NULL},
+        {"chat_template.jinja", "{{ messages[1].role }}", "user"}};
+    static const char text[] = "X2abuser ";
+    sn_error err = {0};
+    const sn_train_options o = {.kind = SN_TRAIN_CHAR};
+    sn_tokenizer *t = sn_tokenizer_train(&o, text, sizeof text - 1, &err);
+    assert_non_null(t);
+    assert_int_equal(scratch_make(NULL), 0);
+    sn_ids ids = {0};
+    assert_false(sn_lm_encode_chat(t, scratch_dir, "X", "ab", &ids, &err));
+    assert_non_null(strstr(err.message, "this model has no chat template"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(scratch_write(scratch_path(rows[i].name), rows[i].text, strlen(rows[i].text)));
+        ids.count = 0, err = (sn_error){0};
+        bool ok = sn_lm_encode_chat(t, scratch_dir, "X", "ab", &ids, &err);
+        if (!rows[i].want) {
+            assert_false(ok);
+            assert_non_null(strstr(err.message, "has no \"chat_template\""));
+            continue;
+        }
+        if (!ok) fail_msg("%s", err.message);
+        sn_bytes back = decode_ok(t, ids, 0);
+        assert_string_equal(back.data, rows[i].want);
+        sn_bytes_free(&back);
+    }
+    assert_false(sn_lm_encode_chat(NULL, scratch_dir, "X", "ab", &ids, &err));
+    sn_ids_free(&ids);
+    sn_tokenizer_free(t);
+    scratch_end(NULL);
 }
 
 /* A template has limits of depth, memory and steps. */
@@ -243,6 +303,7 @@ static void mutated(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(families), cmocka_unit_test(refusals),
                                        cmocka_unit_test(language), cmocka_unit_test(quoted),
-                                       cmocka_unit_test(limits),   cmocka_unit_test(mutated)};
+                                       cmocka_unit_test(limits),   cmocka_unit_test(folders),
+                                       cmocka_unit_test(mutated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

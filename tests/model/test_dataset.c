@@ -269,7 +269,18 @@ static void test_split(void **unused) {
     assert_true(a.begin == 0 && a.count == 1 && a.end[0] == 90 && b.begin == 90 && b.end[0] == 100);
     need(sn_documents_split(&many, 0.25, &a, &b, cut, &err), &err);
     assert_true(a.count == 7 && b.count == 3 && b.begin == many.end[6] && b.end[2] == many.end[9]);
-    assert_false(sn_documents_split(&one, 1.5, &a, &b, cut, &err));
+    /* both parts have a document, or a token, whatever the fraction */
+    static const double parts[] = {1e-9, 0.001, 0.999, 0.9999999};
+    for (int i = 0; i < 4; i++) {
+        need(sn_documents_split(&many, parts[i], &a, &b, cut, &err), &err);
+        assert_true(a.count == (i < 2 ? 9 : 1) && a.count + b.count == 10);
+        assert_ptr_equal(b.end, a.end + a.count);
+        need(sn_documents_split(&one, parts[i], &a, &b, cut, &err), &err);
+        assert_true(a.end[0] == b.begin && b.end[0] == 100);
+        assert_int_equal(b.begin, i == 3 ? 1 : i == 2 ? 1 : 99);
+    }
+    static const double wrong[] = {1.5, 1, 0, -0.1, NAN};
+    for (int i = 0; i < 5; i++) assert_false(sn_documents_split(&one, wrong[i], &a, &b, cut, &err));
     sn_documents_free(&one), sn_documents_free(&many);
 }
 

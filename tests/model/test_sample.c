@@ -232,6 +232,9 @@ static void null_arguments(void **state) {
     expect_error(!sn_tokenizer_train(NULL, NULL, 0, &err), &err, "options is NULL");
     expect_error(!sn_sampler_new(NULL, 5, &err), &err, "options is NULL");
     expect_error(sn_sampler_next(s, NULL, &err) < 0, &err, "logits is NULL");
+    expect_error(!sn_sampler_note(NULL, (int32_t[]){0}, 1, &err), &err, "sampler is NULL");
+    expect_error(!sn_sampler_note(s, NULL, 1, &err), &err, "list of ids is NULL");
+    assert_true(sn_sampler_note(s, NULL, 0, &err));
     expect_error(sn_sampler_next(NULL, logits, &err) < 0, &err, "sampler is NULL");
     sn_sampler_free(s);
 }

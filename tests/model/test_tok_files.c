@@ -180,6 +180,23 @@ static void wrong_json(void **state) {
     free(deep);
 }
 
+/* A vocabulary with an ASCII capital outside brackets keeps capitals; lines may end as on Windows. */
+static void capitals(void **state) {
+    (void)state;
+    for (int c = '@'; c <= '['; c++)
+        for (int ends = 0; ends < 2; ends++) {
+            char text[64];
+            int n = snprintf(text, sizeof text, "[UNK]%s\na%s\nx%c%s\n<S>%s", ends ? "\r" : "",
+                             ends ? "\r" : "", c, ends ? "\r" : "", ends ? "\r\n" : "");
+            write_whole(path_of("vocab.txt"), text, (size_t)n);
+            sn_tokenizer *t = load_ok(dir);
+            assert_int_equal(sn_tokenizer_vocab_size(t), 4);
+            check_ids(t, "a A", 0, 1, c == '@' || c == '[', -1);
+            sn_tokenizer_free(t);
+        }
+    remove_files();
+}
+
 static void config_names_tokens(void **state) {
     (void)state;
     write_whole(path_of("vocab.txt"), "[UNK]\nhello\n(b)\n(e)\nHello\n", 26);
@@ -470,13 +487,14 @@ static void random_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there),         cmocka_unit_test(wrong_json),
-        cmocka_unit_test(config_names_tokens),   cmocka_unit_test(truncated_bin),
-        cmocka_unit_test(hostile_bin),           cmocka_unit_test(mutated_gpt2),
-        cmocka_unit_test(mutated_symbols),       cmocka_unit_test(mutated_llama),
-        cmocka_unit_test(mutated_sentencepiece), cmocka_unit_test(sentencepiece_config),
-        cmocka_unit_test(mutated_wordpiece),     cmocka_unit_test(mutated_json),
-        cmocka_unit_test(random_text),           cmocka_unit_test(errors_name_the_file),
+        cmocka_unit_test(nothing_there),        cmocka_unit_test(wrong_json),
+        cmocka_unit_test(config_names_tokens),  cmocka_unit_test(capitals),
+        cmocka_unit_test(truncated_bin),        cmocka_unit_test(hostile_bin),
+        cmocka_unit_test(mutated_gpt2),         cmocka_unit_test(mutated_symbols),
+        cmocka_unit_test(mutated_llama),        cmocka_unit_test(mutated_sentencepiece),
+        cmocka_unit_test(sentencepiece_config), cmocka_unit_test(mutated_wordpiece),
+        cmocka_unit_test(mutated_json),         cmocka_unit_test(random_text),
+        cmocka_unit_test(errors_name_the_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -2,6 +2,7 @@
  * byte level, BERT WordPiece, llama with byte fallback (merges derived from the scores, as in
  * transformers' converter). Unsupported steps and malformed files are rejected. */
 #include "model/tokenizer/regex.h"
+#include "model/tokenizer/utf8.h"
 #include "tests/model/tok_check.h"
 
 #include <cjson/cJSON.h>
@@ -404,6 +405,115 @@ static void refused_steps(void **state) {
     refuse_each(bad, sizeof bad / sizeof *bad);
 }
 
+/* The ids of "a", the character, "b" with these steps: of words "a", "b" and unknown ones. */
+static sn_tokenizer *words_with(const char *steps) {
+    char json[500];
+    snprintf(json, sizeof json,
+             "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"?\", \"vocab\": {\"?\": 0, "
+             "\"a\": 1, \"b\": 2, \"ab\": 3}}, %s}",
+             steps);
+    return load_tree_ok(cJSON_Parse(json));
+}
+
+static size_t between(const sn_tokenizer *t, uint32_t c) {
+    char text[8] = "a";
+    strcpy(text + 1 + sn_utf8_put(c, text + 1), "b");
+    sn_ids ids = encode_ok(t, text, strlen(text), 0);
+    size_t n = ids.count;
+    if (n > 1) assert_true(ids.data[0] == 1 && ids.data[n - 1] == 2);
+    if (n == 1) n = ids.data[0] == 3 ? 0 : 1; /* dropped: 0 */
+    sn_ids_free(&ids);
+    return n;
+}
+
+/* Every character splits, whatever it means in a pattern. */
+static void delimiters(void **state) {
+    (void)state;
+    static const bad_file bad[] = {
+        {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"CharDelimiterSplit\"}}", "delimiter"},
+        {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"CharDelimiterSplit\", \"delimiter\": "
+         "\"\"}}",
+         "delimiter"}};
+    refuse_each(bad, sizeof bad / sizeof *bad);
+    for (unsigned c = 1; c < 0x100; c++) {
+        char steps[100];
+        if (c == 'a' || c == 'b') continue;
+        snprintf(steps, sizeof steps,
+                 "\"pre_tokenizer\": {\"type\": \"CharDelimiterSplit\", \"delimiter\": "
+                 "\"\\u%04x\"}",
+                 c);
+        sn_tokenizer *t = words_with(steps);
+        if (between(t, c) != 2) fail_msg("U+%04X", c);
+        assert_int_equal(between(t, c == 'c' ? 'd' : 'c'), 1);
+        sn_tokenizer_free(t);
+    }
+}
+
+/* Which characters are words of their own, spaces, or dropped: at the ends of each range. */
+static void ranges(void **state) {
+    (void)state;
+    enum { KEEP = 1, SPACE, WORD, DROP = 0 };
+    static const struct {
+        uint32_t first, last;
+        size_t what;
+    } chinese[] = {{0x3400, 0x4DBF, WORD},   {0x4E00, 0x9FFF, WORD},   {0xF900, 0xFAFF, WORD},
+                   {0x20000, 0x2A6DF, WORD}, {0x2A700, 0x2B73F, WORD}, {0x2B740, 0x2CEAF, WORD},
+                   {0x2F800, 0x2FA1F, WORD}, {0x33FF, 0x33FF, KEEP},   {0x4DC0, 0x4DFF, KEEP},
+                   {0xA000, 0xA000, KEEP},   {0xAC00, 0xAC00, KEEP}},
+      nmt[] = {{1, 8, DROP},
+               {0xB, 0xB, DROP},
+               {0xE, 0x1F, DROP},
+               {0x7F, 0x7F, DROP},
+               {0x8F, 0x8F, DROP},
+               {0x9F, 0x9F, DROP},
+               {9, 0xA, SPACE},
+               {0xC, 0xD, SPACE},
+               {0x1680, 0x1680, SPACE},
+               {0x200B, 0x200F, SPACE},
+               {0x2028, 0x2029, SPACE},
+               {0x2581, 0x2581, SPACE},
+               {0xFEFF, 0xFEFF, SPACE},
+               {0xFFFD, 0xFFFD, SPACE},
+               {0x80, 0x80, KEEP},
+               {0x8E, 0x8E, KEEP},
+               {0x90, 0x90, KEEP},
+               {0x9E, 0x9E, KEEP},
+               {0x2010, 0x2010, KEEP},
+               {0x2580, 0x2580, KEEP},
+               {0x2582, 0x2582, KEEP},
+               {0xFEFE, 0xFEFE, KEEP},
+               {0xFFFC, 0xFFFC, KEEP},
+               {0x200A, 0x200A, KEEP},
+               {0x167F, 0x167F, KEEP},
+               {0x1681, 0x1681, KEEP}};
+    static const char *const normalizer[] = {
+        "\"normalizer\": {\"type\": \"BertNormalizer\", \"clean_text\": false, "
+        "\"handle_chinese_chars\": true, \"strip_accents\": false, \"lowercase\": false}, ",
+        "\"normalizer\": {\"type\": \"Nmt\"}, "};
+    for (int k = 0; k < 2; k++) {
+        char steps[400];
+        snprintf(steps, sizeof steps,
+                 "%s\"pre_tokenizer\": {\"type\": \"CharDelimiterSplit\", \"delimiter\": \" \"}",
+                 normalizer[k]);
+        sn_tokenizer *t = words_with(steps);
+        const size_t n = k ? sizeof nmt / sizeof *nmt : sizeof chinese / sizeof *chinese;
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t ends[] = {k ? nmt[i].first : chinese[i].first,
+                                     k ? nmt[i].last : chinese[i].last};
+            for (int e = 0; e < 2; e++) {
+                size_t got = between(t, ends[e]), want = k ? nmt[i].what : chinese[i].what;
+                if (got != want) fail_msg("U+%04X: %zu, not %zu", (unsigned)ends[e], got, want);
+            }
+        }
+        sn_tokenizer_free(t);
+    }
+    /* an empty table of replacements changes nothing */
+    sn_tokenizer *t = words_with("\"normalizer\": {\"type\": \"Precompiled\", "
+                                 "\"precompiled_charsmap\": \"\"}");
+    check_ids(t, "ab", 0, 3, -1);
+    sn_tokenizer_free(t);
+}
+
 /* No unk and no bytes: the file is valid, the text is rejected. */
 static void unknown_text(void **state) {
     (void)state;
@@ -495,6 +605,7 @@ int main(void) {
         cmocka_unit_test(bert),           cmocka_unit_test(llama),
         cmocka_unit_test(llama_full),     cmocka_unit_test(metaspace),
         cmocka_unit_test(refused_models), cmocka_unit_test(refused_steps),
+        cmocka_unit_test(delimiters),     cmocka_unit_test(ranges),
         cmocka_unit_test(unknown_text),   cmocka_unit_test(long_runs_of_spaces),
         cmocka_unit_test(long_words),     cmocka_unit_test(prefixed_pieces),
         cmocka_unit_test(equal_ways),

@@ -301,7 +301,7 @@ static void refusals(void **state) {
     } bad[] = {
         {{.kind = SN_TRAIN_BPE, .vocab_size = 258}, "a", "259"},
         {{.kind = SN_TRAIN_BPE, .vocab_size = -1}, "a", "too small"},
-        {{.kind = SN_TRAIN_BPE, .vocab_size = 1 << 25}, "a", "above"},
+        {{.kind = SN_TRAIN_BPE, .vocab_size = (1 << 24) + 1}, "a", "above"},
         {{.kind = SN_TRAIN_BPE, .min_count = -1}, "a", "minimum count"},
         {{.kind = SN_TRAIN_BPE}, "", "empty"},
         {{.kind = SN_TRAIN_CHAR}, "", "empty"},
