@@ -20,7 +20,7 @@ import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 SETS = ["aarch64", "aarch64,+dotprod", "aarch64,+i8mm", "aarch64,+bf16", "neoverse-v2", "apple-m1"]
-WAYS = [[], ["--weights", "int8", "--compute", "int8"]]
+WAYS = [[], ["--weights", "int8", "--compute", "int8"], ["--compute", "bf16"]]
 PRODUCTS = re.compile(r"(fmla|fmlal2?|fmadd|sdot|udot|usdot|sudot|smmla|usmmla|ummla|bfdot|bfmmla|bfmlal[bt]|smlal2?)$")
 BRANCH = re.compile(r"\t(?:b\.?\w\w|cbn?z|tbn?z)\t(?:.*, *)?([.\w$]+)$")
 
@@ -115,7 +115,7 @@ def main():
                     sys.exit(f"{target}: {r.stderr}")
                 found = largest(glob.glob(os.path.join(out, "*.s"))[0], ".ukr")
             if found:
-                row(" ".join([target, *way[3:]]), worst(found), args.cpu)
+                row(" ".join([target, *way[-1:]]), worst(found), args.cpu)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ typedef struct sn_target {
     bool has_avx512;  /* F, BW, DQ and VL: predicated loads and stores, vscalefps */
     bool has_f16c;    /* f16 <-> f32 conversion in one instruction */
     bool has_fp16;    /* f16 arithmetic */
-    bool has_bf16;    /* bf16 dot products (vdpbf16ps, bfdot), and conversions */
+    bool has_bf16;    /* multiply-adds of bf16 (vdpbf16ps, bfmlal), and conversions */
     bool slow_bf16;   /* widening and two multiply-adds are faster */
     bool amx;         /* products of bf16 are those of AMX's tiles; sn_target_take_amx sets it */
     bool has_vnni;    /* u8*i8 dot products on the full vector width */

@@ -155,7 +155,10 @@ static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val
         em_val *v = &lanes[p->a_transposed ? row / p->lanes : row];
         em_val from = em_gep(e, a, p->t, row * m->a_stride + u * p->a_col_stride);
         if (lane == 0) *v = em_load(e, p->t, from, p->lanes);
-        terms[0] = em_splat(e, em_extract(e, *v, lane), p->lanes);
+        if (p->g->bf16)
+            tile_bf16_lane(e, *v, lane, terms);
+        else
+            terms[0] = em_splat(e, em_extract(e, *v, lane), p->lanes);
         return;
     }
     em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);

@@ -218,8 +218,9 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 /* Rows of a microtile: as many as there are registers for accumulators. */
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
     if (p->amx) return AMX_MR;
-    if (p->nv == 4) return p->small_tile ? 3 : 6;
-    int others = p->dot->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
+    if (p->nv == 4)
+        return p->small_tile ? 3 : p->g->bf16 ? 5 : 6; /* lanes of bf16: of 16 registers only */
+    int others = p->dot->terms > 1 ? 8 : 4;            /* registers: B, A, intermediate values */
     /* LLVM loads three neighbours of a transposed A at once, and spills an accumulator for it: each step then
      * waits for the memory of the one before (0.77 of the speed). */
     if (p->g->bf16 && p->dot->terms == 1 && transposes(p->g)) others += 2;
@@ -275,7 +276,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->half_width ? p->panel / 2 : p->panel;
     p->small_tile = t->vector_regs < 32;
-    p->by_lane = t->arch == SN_ARCH_AARCH64 && p->esize == 4 && p->dot->terms == 1 && !g->bf16;
+    p->by_lane = t->arch == SN_ARCH_AARCH64 && p->esize == 4 && p->dot->terms == 1;
     p->nv = choose_vectors(p, t, tile); /* 4 if by_lane and the columns fit */
     p->by_lane &= p->nv == 4;
     p->nr = p->nv * p->lanes;

@@ -4,7 +4,8 @@
  *
  *     c = fma(a0, b0, fma(a1, b1, c))        in f32; subnormal factors, sums and results are 0
  *
- *   native   AVX512-BF16 without AMX: vdpbf16ps computes exactly this.
+ *   native   AVX512-BF16 without AMX: vdpbf16ps computes exactly this. AArch64 with bf16: bfmlalt and
+ *            bfmlalb, a multiply-add each.
  *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. On
  *            CPUs with AMX, whose vdpbf16ps is slow, too. */
 #include "codegen/tile/tile.h"
@@ -47,7 +48,7 @@ static bool rounds_natively(const sn_target *t) {
 }
 
 bool tile_bf16_is_native(const sn_target *t) {
-    return rounds_natively(t) && !t->slow_bf16;
+    return t->has_bf16 && !t->slow_bf16;
 }
 
 em_val tile_bf16_join(em *e, em_val even, em_val odd) {
@@ -81,24 +82,38 @@ void tile_bf16_widen(em *e, em_val words, em_val *x) {
 }
 
 int tile_bf16_terms(em *e, em_val words, em_val *x) {
-    x[0] = words;
+    x[0] = x[1] = words;
     if (tile_bf16_is_native(e->target)) return 1;
     tile_bf16_widen(e, words, x);
     return 2;
 }
 
-static em_val add_native(em *e, em_val a, em_val b, em_val acc) {
+void tile_bf16_lane(em *e, em_val words, int lane, em_val *x) {
+    int at[2 * MAX_LANES];
+    const int n = 2 * em_lanes_of(words);
+    em_val h = em_bitcast(e, words, em_vec(LLVMBFloatTypeInContext(e->ctx), n));
+    for (int odd = 1; odd >= 0; odd--) {
+        for (int i = 0; i < n; i++) at[i] = 2 * lane + odd;
+        x[1 - odd] = em_shuffle(e, h, h, at, n);
+    }
+}
+
+static em_val add_native(em *e, const em_val *a, const em_val *b, em_val acc) {
     static const char *const names[] = {"llvm.x86.avx512bf16.dpbf16ps.128",
                                         "llvm.x86.avx512bf16.dpbf16ps.256",
                                         "llvm.x86.avx512bf16.dpbf16ps.512"};
     const int lanes = em_lanes_of(acc);
     em_type t = em_vec(LLVMBFloatTypeInContext(e->ctx), 2 * lanes);
-    em_val args[] = {acc, em_bitcast(e, a, t), em_bitcast(e, b, t)};
-    return em_intrinsic(e, names[lanes / 8], NULL, 0, args, 3);
+    em_val args[] = {acc, em_bitcast(e, a[0], t), em_bitcast(e, b[0], t)};
+    if (e->target->arch == SN_ARCH_X86_64)
+        return em_intrinsic(e, names[lanes / 8], NULL, 0, args, 3);
+    em_val odd[] = {acc, args[2], args[1]}, even[] = {NULL, args[2], em_bitcast(e, a[1], t)};
+    even[0] = em_intrinsic(e, "llvm.aarch64.neon.bfmlalt", NULL, 0, odd, 3); /* a: by lane */
+    return em_intrinsic(e, "llvm.aarch64.neon.bfmlalb", NULL, 0, even, 3);
 }
 
 em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc) {
-    if (tile_bf16_is_native(e->target)) return add_native(e, a[0], b[0], acc);
+    if (tile_bf16_is_native(e->target)) return add_native(e, a, b, acc);
     for (int i = 0; i < 2; i++) tile_add(e, &acc, 1, a[i], &b[i]);
     return acc;
 }

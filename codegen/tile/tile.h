@@ -20,8 +20,10 @@ bool tile_bf16_is_native(const sn_target *t); /* an instruction adds both produc
 /* Words of f32 elements: of two vectors; of neighbours in a vector. */
 em_val tile_bf16_join(em *e, em_val even, em_val odd);
 em_val tile_bf16_words(em *e, em_val x);
-/* Words as factors of tile_bf16_add; returns how many values of x they take, at most 2. */
+/* Words as factors of tile_bf16_add, x[2]; returns how many values they are. */
 int tile_bf16_terms(em *e, em_val words, em_val *x);
+/* The same of one word, in all lanes, for AArch64 with bf16. */
+void tile_bf16_lane(em *e, em_val words, int lane, em_val *x);
 void tile_bf16_widen(em *e, em_val words, em_val *x); /* the odd elements, the even ones, as f32 */
 em_val tile_bf16_round(em *e, em_val x);              /* f32, to what bf16 has */
 em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc); /* acc + a b */

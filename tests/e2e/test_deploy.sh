@@ -309,6 +309,9 @@ aarch64 aarch64 aarch64-linux-gnu-gcc qemu-aarch64
 arm-bf16 aarch64,+bf16 aarch64-linux-gnu-gcc qemu-aarch64 -cpu max
 END
     [ -s hashes ] || fail "no target ran"
+    if command -v aarch64-linux-gnu-objdump >/dev/null 2>&1; then
+        aarch64-linux-gnu-objdump -d arm-bf16/p.o | grep -q 'bfmlalb.*\.h\[2\]' || fail "aarch64,+bf16 without bfmlalb by element"
+    fi
     same "different bits" "$(sort -u hashes | wc -l)" 1
 }
 
