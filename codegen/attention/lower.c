@@ -187,7 +187,6 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     int sums = sn_attention_separable_terms(&g.a, derivative);
     size_t n = strlen(tiles);
     if (g.a.weights) n += (size_t)snprintf(tiles + n, size - n, "; weights without softmax");
-    if (g.a.bf16) n += (size_t)snprintf(tiles + n, size - n, "; products of bf16");
     if (g.a.sinks) n += (size_t)snprintf(tiles + n, size - n, "; a sink in the divisor");
     if (!(grad && g.n_table) && sn_attention_gathers(&g.a))
         n += (size_t)snprintf(tiles + n, size - n, "; queries that see a tile are gathered");

@@ -85,14 +85,16 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
 }
 
 /* The type of the factors of products, unless it is that of their sums. */
-static void add_arithmetic(text *t, const sn_kernel *k) {
+static void add_arithmetic(text *t, const sn_target *target, const sn_kernel *k) {
     const sn_node *n = k->step->node;
     const int64_t type = sn_attr_int(n, SN_A_compute, k->compute);
+    const bool one = sn_kernel_of(n)->contraction,
+               symmetric = one && sn_product_symmetric(k->m, k->step),
+               tiles = target->amx && (n->op == SN_OP_flash || (n->op == SN_OP_gemm && !symmetric));
     if (sn_kernel_of(n)->macs && type != (int64_t)k->compute)
-        add(t, "product%s of %s\n", sn_kernel_of(n)->contraction ? "" : "s",
-            sn_dtype_name((sn_dtype)type));
-    if (sn_kernel_of(n)->contraction && sn_product_symmetric(k->m, k->step))
-        add(t, "symmetric: multiplies one triangle\n");
+        add(t, "product%s of %s%s\n", one ? "" : "s", sn_dtype_name((sn_dtype)type),
+            tiles ? ", by AMX" : "");
+    if (symmetric) add(t, "symmetric: multiplies one triangle\n");
 }
 
 /* How a product's constant right factor is stored, unless it is as wide as the product. */
@@ -149,7 +151,7 @@ static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
     sn_module *m = p->m;
     char tiles[240];
     const sn_node *n = k->step->node;
-    add_arithmetic(t, k);
+    add_arithmetic(t, &p->target, k);
     add_storage(t, &p->target, k);
     if (!k->family->report) return;
     const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);

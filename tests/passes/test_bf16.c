@@ -509,18 +509,24 @@ static void odd_parts(void **state) {
 static void reports(void **state) {
     (void)state;
     sn_error err = {0};
-    sn_module *m = sn_module_new("bf16");
-    define(m, 64, 64);
-    sn_options o = options(&(way){.level = 4});
-    o.weights = "int8";
-    sn_program *p = sn_compile(m, &o, &err);
-    need(p != NULL, &err);
-    char *text = explain_text(p, "run");
-    assert_non_null(strstr(text, "product of bf16"));
-    assert_non_null(strstr(text, "weights: i8"));
-    free(text);
-    sn_program_free(p);
-    sn_module_free(m);
+    sn_target t;
+    need(sn_target_init(&t, NULL, &err), &err);
+    for (int unordered = 0; unordered < 2; unordered++) {
+        sn_module *m = sn_module_new("bf16");
+        define(m, 64, 64);
+        way how = {.level = 4, .compute = unordered ? "bf16-unordered" : NULL};
+        sn_options o = options(&how);
+        o.weights = "int8";
+        sn_program *p = sn_compile(m, &o, &err);
+        need(p != NULL, &err);
+        char *text = explain_text(p, "run");
+        bool tiles = unordered && sn_target_take_amx(&t);
+        assert_non_null(strstr(text, tiles ? "product of bf16, by AMX\n" : "product of bf16\n"));
+        assert_non_null(strstr(text, "weights: i8"));
+        free(text);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
 }
 
 int main(void) {
