@@ -11,7 +11,7 @@
 
 enum {
     GEMM_TILE_ROWS = 7,
-    GEMM_PACK_A_PANELS = 20, /* panels from which on packing A costs little */
+    GEMM_PACK_A_PANELS = 12, /* panels from which on packing A costs little */
     GEMM_LINE = 64           /* bytes of a cache line */
 };
 

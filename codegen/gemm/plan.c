@@ -153,7 +153,7 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
 }
 
 /* From how many panels on. Packing a row takes as long as multiplying it with half a panel. Of 14 rows
- * 12 ways (48 KB) keep most: reading A in place costs 2 to 3 %. Of 8 ways (32 KB) each row misses in
+ * 12 ways (48 KB) keep most: reading A in place costs 4 to 5 %. Of 8 ways (32 KB) each row misses in
  * each step, which costs 20 to 35 %, more than packing costs a single panel. */
 static int count_pack_a_panels(const gemm_plan *p) {
     int64_t ways = p->l1_bytes / PAGE_BYTES;
