@@ -96,6 +96,30 @@ CHECK(full, "= attention %", S(full_op), S(full_plain), S(full_div), S(full_sqrt
       S(full_q), S(full_both), S(full_exp), S(full_einsum), S(full_rows), S(full_keys_first),
       S(full_flat), S(full_middle))
 
+/* Heads in two axes, which flat products join with the batch: a bias for some of the digits. */
+static sn_tensor of_digits(sn_module *m, sn_dim b, sn_dim outer, sn_dim inner) {
+    parts p = make_parts(m, H);
+    sn_dim all = sn_dim_mul(m, p.B, H);
+    sn_tensor q = sn_reshape(p.q, all, p.T, D), k = sn_reshape(p.k, all, p.T, D);
+    sn_tensor s = sn_reshape(sn_matmul(q, sn_swap(k, 1, 2)), p.B, 2, H / 2, p.T, p.T);
+    sn_tensor bias = sn_param(m, "bias", SN_F32, sn_dim_mul(m, b, sn_dim_mul(m, outer, inner)));
+    s = sn_softmax(sn_add(s, sn_reshape(bias, b, outer, inner, 1, 1)), -1);
+    sn_tensor y = sn_matmul(sn_reshape(s, all, p.T, p.T), sn_reshape(p.v, all, p.T, D));
+    return sn_merge_heads(sn_reshape(y, p.B, H, p.T, D));
+}
+static sn_tensor outer_digit(sn_module *m) {
+    return of_digits(m, 1, 2, 1);
+}
+static sn_tensor inner_digit(sn_module *m) {
+    return of_digits(m, 1, 1, H / 2);
+}
+static sn_tensor both_digits(sn_module *m) {
+    return of_digits(m, 1, 2, H / 2);
+}
+CHECK(outer_digits, "= attention %", S(outer_digit))
+CHECK(inner_digits, "= attention %", S(inner_digit))
+CHECK(all_digits, "= attention %", S(both_digits))
+
 /* ---- scores that are a sum of two products: one product of longer rows ---- */
 
 SPELLING(sum_op, sn_tensor q = sn_concat(3, sn_tanh(p.q), p.q), k = sn_concat(3, sn_tanh(p.k), p.k);
@@ -709,6 +733,9 @@ static void free_tap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full),
+        cmocka_unit_test(outer_digits),
+        cmocka_unit_test(inner_digits),
+        cmocka_unit_test(all_digits),
         cmocka_unit_test(sums),
         cmocka_unit_test(weighted_sums),
         cmocka_unit_test(keys_in_columns),

@@ -1,5 +1,6 @@
 /* Random attention: layouts of q, k, v, scores and result, masks, biases and the position of the
- * scale are random; every graph must become the attention node and keep its value. */
+ * scale are random; every graph must become the attention node and keep its value. Products along any axes,
+ * all of one size, keep theirs. */
 #include "tests/support/fuzz/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "frontend/sinter.h"
@@ -17,6 +18,7 @@ typedef struct draw {
     fuzz_rng r;
     sn_dim B, T, S; /* batch, queries, keys */
     int n_bias;
+    bool equal; /* all axes have size 4 */
 } draw;
 
 enum { H = 3, D = 4, E = 5 };
@@ -26,6 +28,7 @@ static int below(draw *g, int n) {
 }
 
 static sn_dim size_of(const draw *g, char letter) {
+    if (g->equal) return 4;
     switch (letter) {
     case 'b':
         return g->B;
@@ -157,23 +160,51 @@ static sn_tensor draw_attention(draw *g) {
     return sn_einsum(spec, first ? s : v, first ? v : s);
 }
 
-static void check_random(uint64_t seed) {
+/* Another operand of a product of x, whose letters are `of`: it has some of these, and new ones. The result has
+ * four letters. */
+static sn_tensor draw_product(draw *g, sn_tensor x, const char *of, const char *name,
+                              const char *fresh, char *result) {
+    char common[8], other[16], spec[40];
+    const int n = 2 + below(g, 2); /* in both operands; of three, two are batch axes */
+    bool first = below(g, 2);
+    strcpy(common, of);
+    shuffle(g, common);
+    snprintf(other, sizeof other, "%.*s%.*s", n, common, 4 - n, fresh);
+    snprintf(result, 8, "%s%.*s%.*s", common + n, 4 - n, fresh, n == 3 ? 2 : 0, common);
+    shuffle(g, other);
+    shuffle(g, result);
+    sn_tensor y = tensor(g, name, other, SN_F32);
+    snprintf(spec, sizeof spec, "%s,%s->%s", first ? of : other, first ? other : of, result);
+    return sn_einsum(spec, first ? x : y, first ? y : x);
+}
+
+/* Two products around a softmax, along any axes. */
+static sn_tensor draw_products(draw *g) {
+    char ls[8], lo[8], steps[] = "bhqk";
+    sn_tensor s = draw_product(g, tensor(g, "q", "bhqd", SN_F32), "bhqd", "k", "ke", ls);
+    shuffle(g, steps);
+    for (int i = below(g, 3); i > 0; i--) s = draw_step(g, steps, s);
+    s = draw_softmax(g, s, below(g, 2) ? place(steps, 'k') : below(g, 4));
+    return draw_product(g, s, ls, "v", "xy", lo);
+}
+
+static void check_random(uint64_t seed, bool any) {
     static const char passes[] = "simplify,raise";
     char why[600] = "";
-    draw g = {.m = sn_module_new("random"), .r = {seed}};
+    draw g = {.m = sn_module_new("random"), .r = {seed}, .equal = any};
     assert_non_null(g.m);
     g.B = sn_symbol(g.m, "B", 1, 4);
     g.T = below(&g, 2) ? sn_symbol(g.m, "T", 1, 8) : 4;
     g.S = below(&g, 2) ? g.T : sn_symbol(g.m, "S", 1, 8);
     sn_entry_begin(g.m, "f");
-    sn_output("y", draw_attention(&g));
+    sn_output("y", any ? draw_products(&g) : draw_attention(&g));
     if (sn_module_error(g.m)->code) fail_msg("%s", sn_module_error(g.m)->message);
     char *text = module_text(g.m);
-    bool ok = pass_check(text, passes, 1e-5, false, why, sizeof why) &&
+    bool ok = pass_check(text, passes, 1e-5, any, why, sizeof why) &&
               pass_run(g.m, passes, why, sizeof why);
     char *after = module_text(g.m);
     const char *dot = strstr(text, "= dot"); /* a mask may hide every score: then one is left */
-    if (ok && dot && strstr(dot + 1, "= dot") && !strstr(after, "= attention"))
+    if (ok && !any && dot && strstr(dot + 1, "= dot") && !strstr(after, "= attention"))
         snprintf(why, sizeof why, "no attention"), ok = false;
     sn_module_free(g.m);
     if (!ok) fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, why, text);
@@ -186,10 +217,20 @@ static void random_attention(void **state) {
     const char *seed = getenv("SN_FUZZ_SEED"), *count = getenv("SN_FUZZ_COUNT");
     uint64_t first = seed ? strtoull(seed, NULL, 0) : 1;
     int n = count ? atoi(count) : 150;
-    for (int i = 0; i < n; i++) check_random(first + (uint64_t)i);
+    for (int i = 0; i < n; i++) check_random(first + (uint64_t)i, false);
+}
+
+/* What is attention in some of them only: values are kept. */
+static void random_products(void **state) {
+    (void)state;
+    const char *seed = getenv("SN_FUZZ_SEED"), *count = getenv("SN_FUZZ_COUNT");
+    uint64_t first = seed ? strtoull(seed, NULL, 0) : 1;
+    int n = count ? atoi(count) : 400;
+    for (int i = 0; i < n; i++) check_random(first + (uint64_t)i, true);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_attention),
+                                       cmocka_unit_test(random_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ typedef struct shape {
     int64_t from, part;
     double q_scale, k_scale;
     int64_t value_d;
+    bool freq; /* frequencies are a parameter */
 } shape;
 
 enum { WIDTH = 40 };
@@ -42,7 +43,9 @@ static sn_tensor map(const shape *s, sn_tensor x, const char *name, int64_t head
 /* Rotates the columns of x. */
 static sn_tensor rotate(const shape *s, sn_tensor x, sn_tensor pos, double scale) {
     int64_t n = s->part ? s->part : s->d, rest = s->d - s->from - n;
-    sn_tensor y = sn_rope(n < s->d ? sn_slice(x, 3, s->from, n) : x, pos, .halves = s->halves);
+    sn_tensor f = s->freq ? sn_param(sn_module_of(x), "freq", SN_F32, n / 2) : NULL;
+    sn_tensor y =
+        sn_rope(n < s->d ? sn_slice(x, 3, s->from, n) : x, pos, .halves = s->halves, .freq = f);
     if (scale != 0) y = sn_mul(y, scale);
     if (s->from) y = sn_concat(3, sn_slice(x, 3, 0, s->from), y);
     return rest ? sn_concat(3, y, sn_slice(x, 3, s->d - rest, rest)) : y;
@@ -113,7 +116,7 @@ static void in_the_product(void **state) {
     (void)state;
     static const shape shapes[] = {
         {4, 2, 64, .bias = true},    {2, 1, .d = 48},
-        {8, 4, 8, .bias = true},     {2, 2, .d = 6},
+        {8, 4, 8, .bias = true},     {2, 2, .d = 6, .freq = true},
         {4, 4, 32, .halves = true},  {4, 2, 64, .halves = true, .bias = true},
         {3, 1, 128, .halves = true}, {5, 1, 96, .halves = true, .bias = true},
     };
