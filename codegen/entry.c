@@ -1,4 +1,4 @@
-/* entry.c: the generated function of an entry.
+/* entry.c: the generated function of an entry, the plan's steps as code.
  *
  *   SYMBOL(call)       for each run of native kernels: threads->run(threads, SYMBOL_part_N, call);
  *                      between runs: host primitives
@@ -37,19 +37,18 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
                         sn_entry_code *u) {
     *u = (sn_entry_code){.plan = sn_plan_make(m, e, budget)};
     if (!u->plan) return false;
-    u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
-    for (int i = 0; i < u->plan->n_step; i++) {
-        if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
-        u->n_barrier += u->plan->step[i].barrier;
-        sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
-        if (when == SN_ITER_LATER || when == SN_ITER_SINGLE || u->plan->step[i].wait) continue;
+    u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_call + 1));
+    for (int i = 0; i < u->plan->n_call; i++) {
+        const sn_step *s = u->plan->call[i];
+        if (!sn_kernel_describe(m, s, &u->kernel[i])) return false;
+        u->n_barrier += s->barrier;
+        /* the first iteration's stands for all */
+        if (s->when == SN_IF_LATER || s->when == SN_IF_SINGLE || s->wait) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
-        sn_dim iterations = sn_scan_iterations(u->plan, i, NULL);
-        u->work =
-            sn_dim_add(m, u->work, sn_dim_mul(m, iterations, kernel->flops(m, &u->plan->step[i])));
+        sn_dim n = sn_scan_iterations(m, s, NULL);
+        u->work = sn_dim_add(m, u->work, sn_dim_mul(m, n, kernel->flops(m, s)));
         if (kernel->macs)
-            u->products = sn_dim_add(m, u->products,
-                                     sn_dim_mul(m, iterations, kernel->macs(m, &u->plan->step[i])));
+            u->products = sn_dim_add(m, u->products, sn_dim_mul(m, n, kernel->macs(m, s)));
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)
@@ -70,10 +69,19 @@ typedef struct kernel_memory {
     sn_dim scratch; /* 0: none */
 } kernel_memory;
 
+/* Where a thread is in a scan. */
+typedef struct scan {
+    const sn_step *step;
+    em_val part[SN_SCAN_TILES]; /* number of the part on each independent axis */
+    em_val length, segment;     /* elements; of a segment, NULL: there are none */
+    em_val at, place;           /* the element's number (sn_index), and in its segment */
+    em_val until;               /* in a loop over a segment: the number of the last element */
+} scan;
+
 typedef struct part {
     em *e;
     const sn_entry_code *u;
-    const kernel_memory *memory; /* of each step */
+    const kernel_memory *memory; /* of each call */
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
     sn_dim *known;  /* dims evaluated so far in this function */
@@ -82,12 +90,12 @@ typedef struct part {
     em_var *slot; /* pointers to the slots of the workspace */
     em_var shared_at, counters_at;
     em_val slots_end, scratch_bytes;
-    em_var *local;       /* offsets of slots of locals in a thread's scratch */
-    em_var local_shared; /* ... and of what the halves of a scan's kernels share */
-    em_var thread;       /* pointer to this thread's scratch */
-    em_var *window;      /* by buffer: pointers of windows */
-    bool in_scan;
-    em_val row; /* in a loop over rows: the first one of this iteration; NULL: outside */
+    em_var *local;         /* offsets of slots of locals in a thread's scratch */
+    em_var local_shared;   /* ... and of what the halves of a scan's kernels share */
+    em_var thread;         /* pointer to this thread's scratch */
+    em_var *window, *base; /* by buffer: pointers of windows; and for index 0 */
+    scan *scan;            /* NULL: outside */
+    em_val row;            /* in a loop over rows: the first one of this iteration; NULL: outside */
 } part;
 
 static void know(part *p, sn_dim d, em_val v) {
@@ -126,16 +134,16 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
     return em_cmp(p->e, EM_GT, dim_value(p, rows), than);
 }
 
-/* Whether step i has a work counter. Steps in a loop over rows have none, because it would have to
- * be cleared in each iteration. */
+/* Whether call i has a work counter. Calls in a loop have none, because it would have to be cleared in each
+ * iteration. */
 static bool has_work_counter(const sn_entry_code *u, int i) {
-    return u->kernel[i].family->dynamic && !sn_step_is_extern(&u->plan->step[i]) &&
-           !sn_row_blocks_loop(u->plan, i) && !sn_scan_around(u->plan, i);
+    return u->kernel[i].family->dynamic && !sn_step_is_extern(u->plan->call[i]) &&
+           !u->plan->call[i]->around;
 }
 
 static int count_work_counters(const sn_entry_code *u) {
     int n = 0;
-    for (int i = 0; i < u->plan->n_step; i++) n += has_work_counter(u, i);
+    for (int i = 0; i < u->plan->n_call; i++) n += has_work_counter(u, i);
     return n;
 }
 
@@ -180,7 +188,7 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
 }
 
 static kernel_memory *memory_of_kernels(em *e, const sn_entry_code *u) {
-    int n = u->plan->n_step;
+    int n = u->plan->n_call;
     kernel_memory *list = sn_arena_alloc(u->plan->m, sizeof *list * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
         const sn_kernel *k = &u->kernel[i];
@@ -195,9 +203,9 @@ static kernel_memory *memory_of_kernels(em *e, const sn_entry_code *u) {
 static em_val scratch_bytes(part *p) {
     em *e = p->e;
     const sn_plan *plan = p->u->plan;
-    sn_dim *seen = sn_arena_alloc(p->m, sizeof *seen * (size_t)(plan->n_step + 1));
+    sn_dim *seen = sn_arena_alloc(p->m, sizeof *seen * (size_t)(plan->n_call + 1));
     em_val most = em_i64(e, 0);
-    for (int i = 0, n = 0; i < plan->n_step; i++) {
+    for (int i = 0, n = 0; i < plan->n_call; i++) {
         sn_dim bytes = p->memory[i].scratch;
         int j = 0;
         if (!bytes) continue;
@@ -225,9 +233,9 @@ static void lay_out_workspace(part *p, em_val workspace) {
         end = em_add(e, em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s))), SN_SLOT_GAP);
     }
     int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
-    for (int i = 0; i < plan->n_step; i++) {
+    for (int i = 0; i < plan->n_call; i++) {
         int64_t bytes = p->memory[i].shared;
-        bool in_scan = sn_scan_around(plan, i) != NULL;
+        bool in_scan = sn_step_within(plan->call[i], SN_STEP_SCAN) != NULL;
         shared[in_scan] = bytes > shared[in_scan] ? bytes : shared[in_scan];
     }
     p->shared_at = place(e, workspace, end);
@@ -269,7 +277,7 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table) {
     return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->row_stride)));
 }
 
-/* The work counter of step i, or NULL. */
+/* The work counter of call i, or NULL. */
 static em_val work_counter(part *p, int i) {
     em *e = p->e;
     if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
@@ -278,17 +286,17 @@ static em_val work_counter(part *p, int i) {
     return em_gep_bytes(e, em_get(e, p->counters_at), (int64_t)before * ALIGN);
 }
 
-/* Fills the argument arrays of step i on the stack. */
+/* Fills the argument arrays of call i on the stack. */
 static void set_arguments(part *p, int i, em_val table, em_val bufs, em_val dims) {
     em *e = p->e;
     const sn_kernel *k = &p->u->kernel[i];
     const sn_step *s = k->step;
     for (int j = 0; j < s->n_in + s->n_out; j++) {
-        const sn_view *v = j < s->n_in ? &s->in[j] : &s->out[j - s->n_in];
+        const sn_view *v = sn_view_of(s, j);
         em_store_raw(e, pointer_of(p, v, table), em_gep(e, bufs, SN_I64, j), 8);
     }
-    em_val more = p->in_scan ? em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local_shared))
-                             : em_get(e, p->shared_at);
+    em_val more = p->scan ? em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local_shared))
+                          : em_get(e, p->shared_at);
     if (k->family->dynamic) more = work_counter(p, i);
     em_store_raw(e, more, em_gep(e, bufs, SN_I64, s->n_in + s->n_out), 8);
     for (int j = 0; j < k->n_dim; j++)
@@ -307,6 +315,7 @@ typedef struct walk {
     em_val frame, bufs, dims; /* on the stack */
     em_val all_rows;          /* of the loop; the dim is the number of rows of an iteration */
     bool shared_read;         /* the shared memory of kernels was read since the last barrier */
+    bool begun;               /* a call may have run */
 } walk;
 
 static void wait_for_all(walk *w) {
@@ -327,14 +336,15 @@ static em_val kernel_function(em *e, const char *name, const char *half) {
     return em_extern(e, symbol, e->tvoid, (em_type[]){e->ptr, e->ptr, e->ptr, e->i64, e->i64}, 5);
 }
 
-static void call_kernel(walk *w, int i) {
+static void call_kernel(walk *w, const sn_step *s) {
     em *e = w->p.e;
+    const int i = s->first;
     const sn_kernel *k = &w->p.u->kernel[i];
     bool halves = w->p.memory[i].shared > 0;
     em_val kernel = kernel_function(e, k->name, "");
     em_val finish = halves ? kernel_function(e, k->name, "_finish") : LLVMConstNull(e->ptr);
     set_arguments(&w->p, i, em_get(e, w->table), w->bufs, w->dims);
-    if (w->p.in_scan) { /* as the only thread */
+    if (w->p.scan) { /* as the only thread */
         em_val args[] = {w->bufs, w->dims, em_get(e, w->p.thread), em_i64(e, 0), em_i64(e, 1)};
         em_call(e, kernel, args, 5);
         if (halves) em_call(e, finish, args, 5);
@@ -347,34 +357,11 @@ static void call_kernel(walk *w, int i) {
     w->shared_read |= halves;
 }
 
-/* Whether step s runs; outside of a loop, or in this iteration. */
-static em_val runs_now(walk *w, const sn_step *s) {
-    em *e = w->p.e;
-    if (s->iteration == SN_ITER_SEVERAL) return is_more(&w->p, s->rows, s->block_rows);
-    if (s->iteration == SN_ITER_SINGLE) return em_not(e, is_more(&w->p, s->rows, s->block_rows));
-    em_cmp_op op = s->iteration == SN_ITER_FIRST ? EM_EQ : EM_NE;
-    em_val now = em_cmp(e, op, w->p.row, 0);
-    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, s->block_rows)) : now;
-}
-
-static void call_in_iteration(walk *w, int i) {
-    em *e = w->p.e;
-    const sn_step *s = &w->p.u->plan->step[i];
-    if (s->iteration == SN_ITER_EACH) {
-        call_kernel(w, i);
-        return;
-    }
-    em_val now = runs_now(w, s);
-    int known = w->p.n_known; /* values computed in the branch are known only there */
-    em_branch br = em_if(e, now);
-    call_kernel(w, i);
-    em_endif(e, &br);
-    w->p.n_known = known;
-}
+static void walk_steps(walk *w, const sn_step *loop);
 
 /* Begins a loop over rows, in as few iterations as possible, of about equal length. Inside, the dim
  * is the number of rows of an iteration. */
-static em_loop begin_rows(walk *w, const sn_row_loop *l) {
+static em_loop begin_rows(walk *w, const sn_step *l) {
     em *e = w->p.e;
     em_val all = dim_value(&w->p, l->rows);
     em_val least = em_imax(e, all, 1), iterations = em_ceil_div(e, least, l->block_rows);
@@ -387,193 +374,192 @@ static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     return loop;
 }
 
+static void walk_rows(walk *w, const sn_step *l) {
+    int known = w->p.n_known;
+    em_loop rows = begin_rows(w, l);
+    w->begun = w->shared_read = true; /* possibly by the iteration before */
+    walk_steps(w, l);
+    em_end(w->p.e, &rows);
+    w->p.row = NULL;
+    w->p.n_known = known;
+}
+
 /* ---- scans ---- */
 
-static void advance(walk *w, int buffer, em_val elements) {
+/* Number i of the elements, counted from the last one if `backwards`. */
+static em_val counted(const walk *w, bool backwards, em_val i) {
     em *e = w->p.e;
-    em_var at = w->p.window[buffer];
-    em_set(e, at, em_gep(e, em_get(e, at), w->p.u->plan->buffer[buffer].dtype, elements));
+    return backwards ? em_sub(e, em_sub(e, w->p.scan->length, 1), i) : i;
 }
 
-static void open_carries(walk *w, const sn_scan_carry *c, int n) {
+/* Points the windows at what element number `at` (sn_index) reads and writes. */
+static void go_to(walk *w, em_val at) {
     em *e = w->p.e;
-    const sn_plan *plan = w->p.u->plan;
-    for (int i = 0; i < 2 * n; i++) {
-        int local = c[i / 2].local[i % 2];
-        sn_view whole = {.buffer = local, .dtype = plan->buffer[local].dtype};
-        em_set(e, w->p.window[i % 2 ? c[i / 2].next : c[i / 2].now],
-               pointer_of(&w->p, &whole, em_get(e, w->table)));
+    scan *c = w->p.scan;
+    const sn_scan_loop *l = c->step->scan;
+    em_val odd = em_and(e, at, 1);
+    c->at = at;
+    c->place = c->segment ? em_rem(e, at, c->segment) : NULL;
+    const em_val index[SN_INDEX_COUNT] = {
+        [SN_BY_ELEMENT] = counted(w, l->reverse != l->recomputes, at),
+        [SN_BY_SEGMENT] = c->segment ? em_div(e, at, c->segment) : NULL,
+        [SN_BY_PLACE] = c->place,
+        [SN_BY_PARITY] = odd,
+        [SN_BY_NEXT_PARITY] = em_sub(e, 1, odd)};
+    for (int i = 0; i < l->n_window; i++) {
+        const sn_window *v = &l->window[i];
+        if (v->index == SN_BY_PART) continue;
+        em_val by = em_mul(e, index[v->index], dim_value(&w->p, v->step));
+        em_set(
+            e, w->p.window[v->buffer],
+            em_gep(e, em_get(e, w->p.base[v->buffer]), w->p.u->plan->buffer[v->buffer].dtype, by));
     }
 }
 
-/* Points the windows at the first element of the thread's part; index[k]: the part's number on
- * independent axis k. */
-static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
+/* Points the windows at where they are in the thread's part. */
+static void open_windows(walk *w) {
     em *e = w->p.e;
-    em_val table = em_get(e, w->table);
-    for (int i = 0; i < l->n_window; i++) {
-        const sn_window *v = &l->window[i];
-        const sn_view *base =
-            v->operand < l->n_in ? &l->in[v->operand] : &l->out[v->operand - l->n_in];
-        em_set(e, w->p.window[v->buffer], pointer_of(&w->p, base, table));
-        for (int k = 0; k < l->n_tile; k++)
+    const scan *c = w->p.scan;
+    const sn_step *s = c->step;
+    for (int i = 0; i < s->scan->n_window; i++) {
+        const sn_window *v = &s->scan->window[i];
+        sn_dtype type = w->p.u->plan->buffer[v->buffer].dtype;
+        const sn_view local = {.buffer = v->local, .dtype = type};
+        const sn_view *of = v->operand < 0 ? &local : sn_view_of(s, v->operand);
+        em_val at = pointer_of(&w->p, of, em_get(e, w->table));
+        for (int k = 0; k < s->scan->n_tile; k++)
             if (v->tile_step[k])
-                advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
-        if (l->reverse && v->step && !v->per_segment) {
-            em_val last = em_sub(e, dim_value(&w->p, l->length), 1);
-            advance(w, v->buffer, em_mul(e, last, dim_value(&w->p, v->step)));
-        }
-    }
-    open_carries(w, l->carry, l->n_carry);
-}
-
-static void walk_scan(walk *w, int loop, const em_val *index);
-
-static void walk_steps(walk *w, int loop, int first, int last) {
-    const sn_plan *plan = w->p.u->plan;
-    for (int i = first; i < last; i++) {
-        int inner = -1;
-        for (int k = loop + 1; k < plan->n_scan && inner < 0; k++)
-            if (plan->scan[k].parent == loop && plan->scan[k].first == i) inner = k;
-        if (inner < 0) {
-            call_kernel(w, i);
-            continue;
-        }
-        walk_scan(w, inner, NULL);
-        i = plan->scan[inner].last - 1;
+                at = em_gep(e, at, type, em_mul(e, c->part[k], dim_value(&w->p, v->tile_step[k])));
+        em_set(e, w->p.base[v->buffer], at);
+        em_set(e, w->p.window[v->buffer], at);
     }
 }
 
-static void advance_windows(walk *w, const sn_scan_loop *l, bool per_segment) {
+/* This thread's parts; a scan in another one has one. */
+static void walk_scan(walk *w, const sn_step *s) {
     em *e = w->p.e;
-    for (int i = 0; i < l->n_window; i++) {
-        const sn_window *v = &l->window[i];
-        if (!v->step || v->per_segment != per_segment) continue;
-        em_val step = dim_value(&w->p, v->step);
-        advance(w, v->buffer, l->reverse && !per_segment ? em_neg(e, step) : step);
-    }
-}
-
-static void swap_carries(walk *w, const sn_scan_carry *c, int n) {
-    for (int i = 0; i < n; i++) {
-        em_var now = w->p.window[c[i].now], next = w->p.window[c[i].next];
-        em_val was = em_get(w->p.e, now);
-        em_set(w->p.e, now, em_get(w->p.e, next));
-        em_set(w->p.e, next, was);
-    }
-}
-
-/* Points windows at element (or segment) `at`. */
-static void set_places(walk *w, const sn_scan_place *q, int n, em_val at) {
-    em *e = w->p.e;
-    for (int i = 0; i < n; i++) {
-        sn_view home = {.buffer = q[i].home, .dtype = w->p.u->plan->buffer[q[i].home].dtype};
-        em_set(e, w->p.window[q[i].at], pointer_of(&w->p, &home, em_get(e, w->table)));
-        advance(w, q[i].at, em_mul(e, at, dim_value(&w->p, q[i].step)));
-    }
-}
-
-/* Stores results for the first element of segment `segment`; t: the element. */
-static void walk_hoisted(walk *w, int loop, em_val t, em_val segment) {
-    em *e = w->p.e;
-    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    int known = w->p.n_known;
-    em_branch br = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, segment), 0));
-    walk_steps(w, loop, l->recompute ? l->recompute->step_end : l->begin, l->hoisted_end);
-    advance_windows(w, l, true);
-    em_endif(e, &br);
-    w->p.n_known = known;
-}
-
-/* Computes a segment's carries again when iteration t comes to its last element, which is number k
- * for the scan in the other direction; shows the one before the element. */
-static void walk_recompute(walk *w, int loop, em_val t, em_val length, em_val segment) {
-    em *e = w->p.e;
-    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    const sn_recompute *a = l->recompute;
-    em_val k = em_sub(e, em_sub(e, length, 1), t), in_segment = em_rem(e, k, segment);
-    em_val first = em_sub(e, k, in_segment);
-    em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, 1));
-    int known = w->p.n_known;
-    em_branch br = em_if(e, em_or(e, last, em_cmp(e, EM_EQ, t, 0)));
-    set_places(w, a->first, a->n, em_div(e, k, segment));
-    walk_steps(w, loop, l->begin, a->restore_end);
-    int before = w->p.n_known;
-    em_loop each = em_for(e, 0, in_segment, 1);
-    em_val at = em_add(e, first, each.i);
-    if (!l->reverse) at = em_sub(e, em_sub(e, length, 1), at);
-    set_places(w, a->past, a->n, each.i);
-    set_places(w, a->sequence, a->n_sequence, at);
-    walk_steps(w, loop, a->restore_end, a->step_end);
-    swap_carries(w, a->carry, a->n);
-    em_end(e, &each);
-    w->p.n_known = before;
-    set_places(w, a->past, a->n, in_segment);
-    walk_steps(w, loop, a->restore_end, a->store_end);
-    em_endif(e, &br);
-    w->p.n_known = known;
-    set_places(w, a->past, a->n, in_segment);
-}
-
-static void walk_scan(walk *w, int loop, const em_val *index) {
-    em *e = w->p.e;
-    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    int from = l->recompute ? l->recompute->step_end : l->begin, known = w->p.n_known;
-    em_val length = dim_value(&w->p, l->length);
-    em_val segment = l->recompute || l->hoisted_end > from ? segment_of(&w->p, l->length) : NULL;
-    open_windows(w, l, index);
-    if (l->recompute) open_carries(w, l->recompute->carry, l->recompute->n);
-    walk_steps(w, loop, l->first, l->begin);
-    int before = w->p.n_known; /* values computed in the loop are known only there */
-    em_loop t = em_for(e, 0, length, 1);
-    if (l->recompute) walk_recompute(w, loop, t.i, length, segment);
-    if (l->hoisted_end > from) walk_hoisted(w, loop, t.i, segment);
-    walk_steps(w, loop, l->hoisted_end, l->end);
-    advance_windows(w, l, false);
-    swap_carries(w, l->carry, l->n_carry);
-    em_end(e, &t);
-    w->p.n_known = before;
-    walk_steps(w, loop, l->end, l->last);
-    w->p.n_known = known;
-}
-
-/* This thread's parts of a scan. */
-static void walk_parts(walk *w, int loop) {
-    em *e = w->p.e;
-    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    em_val parts = em_i64(e, 1), index[SN_SCAN_TILES];
+    scan c = {.step = s}, *outer = w->p.scan;
+    const sn_scan_loop *l = s->scan;
+    int known, first = sn_scan_elements(s)->first;
+    em_val parts = em_i64(e, 1), begin = em_zero(e->i64);
     for (int k = 0; k < l->n_tile; k++) parts = em_mul(e, parts, dim_value(&w->p, l->parts[k]));
-    int known = w->p.n_known;
-    mark(w, l->begin, 0);
-    w->p.in_scan = true;
-    em_loop part = em_for(e, sn_frame_word(e, w->frame, SN_FRAME_TID), parts,
-                          sn_frame_word(e, w->frame, SN_FRAME_N_THREADS));
+    known = w->p.n_known;
+    if (!outer) mark(w, first, 0);
+    w->p.scan = &c;
+    em_loop part = em_for(e, outer ? begin : sn_frame_word(e, w->frame, SN_FRAME_TID), parts,
+                          outer ? parts : sn_frame_word(e, w->frame, SN_FRAME_N_THREADS));
     em_val rest = part.i;
     for (int k = l->n_tile - 1; k >= 0; k--) {
         em_val n = dim_value(&w->p, l->parts[k]);
-        index[k] = em_rem(e, rest, n);
+        c.part[k] = em_rem(e, rest, n);
         rest = em_div(e, rest, n);
     }
-    walk_scan(w, loop, index);
+    c.length = dim_value(&w->p, l->length);
+    c.segment = l->segments ? segment_of(&w->p, l->length) : NULL;
+    open_windows(w);
+    go_to(w, counted(w, l->recomputes, begin));
+    walk_steps(w, s);
     em_end(e, &part);
-    w->p.in_scan = false;
+    w->p.scan = outer;
+    if (!outer) mark(w, first, 1);
     w->p.n_known = known;
-    mark(w, l->begin, 1);
 }
 
-/* The number of the outermost scan that begins with step i; -1: none. */
-static int scan_at(const sn_plan *plan, int i) {
-    for (int k = 0; k < plan->n_scan; k++)
-        if (plan->scan[k].first == i && plan->scan[k].parent < 0) return k;
-    return -1;
+static void walk_elements(walk *w, const sn_step *s) {
+    em *e = w->p.e;
+    int known = w->p.n_known; /* values computed in the loop are known only there */
+    const scan *c = w->p.scan;
+    em_loop i = em_for(e, 0, c->length, 1);
+    go_to(w, counted(w, c->step->scan->recomputes, i.i));
+    walk_steps(w, s);
+    em_end(e, &i);
+    w->p.n_known = known;
+    go_to(w, counted(w, c->step->scan->recomputes, c->length));
 }
+
+/* Ends where it is: at element `at`. */
+static void walk_segment(walk *w, const sn_step *s) {
+    em *e = w->p.e;
+    scan *c = w->p.scan, here = *c;
+    int known = w->p.n_known;
+    c->until = here.at;
+    em_loop i = em_for(e, em_sub(e, here.at, here.place), em_add(e, here.at, 1), 1);
+    go_to(w, i.i);
+    walk_steps(w, s);
+    em_end(e, &i);
+    *c = here;
+    w->p.n_known = known;
+}
+
+/* ---- steps ---- */
+
+/* Whether step s runs; outside of a loop, or in this iteration. */
+static em_val runs_now(walk *w, const sn_step *s) {
+    em *e = w->p.e;
+    const scan *c = w->p.scan;
+    switch (s->when) {
+    case SN_IF_SEGMENT_BEGINS:
+        return em_cmp(e, EM_EQ, c->place, 0);
+    case SN_IF_SEGMENT_ENDS:
+        return em_or(e, em_cmp(e, EM_EQ, c->place, em_sub(e, c->segment, 1)),
+                     em_cmp(e, EM_EQ, c->at, em_sub(e, c->length, 1)));
+    case SN_IF_SEGMENT_GOES_ON:
+        return em_cmp(e, EM_LT, c->at, c->until);
+    case SN_IF_SEVERAL:
+        return is_more(&w->p, s->rows, s->block_rows);
+    case SN_IF_SINGLE:
+        return em_not(e, is_more(&w->p, s->rows, s->block_rows));
+    default:;
+        em_val now = em_cmp(e, s->when == SN_IF_FIRST ? EM_EQ : EM_NE, w->p.row, 0);
+        return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, s->block_rows)) : now;
+    }
+}
+
+/* Waits for all threads, if what the step begins with must. */
+static void wait_before(walk *w, const sn_step *s) {
+    if (w->p.scan || s->kind == SN_STEP_ROWS) return; /* in a scan a thread works alone */
+    bool shared = s->kind == SN_STEP_CALL && w->p.memory[s->first].shared > 0;
+    if ((w->p.u->plan->call[s->first]->barrier && w->begun) || (shared && w->shared_read)) {
+        wait_for_all(w);
+        w->shared_read = false;
+    }
+    w->begun = true;
+}
+
+static void walk_step(walk *w, const sn_step *s) {
+    static void (*const of_kind[])(walk *, const sn_step *) = {
+        [SN_STEP_CALL] = call_kernel,     [SN_STEP_ROWS] = walk_rows,
+        [SN_STEP_SCAN] = walk_scan,       [SN_STEP_ELEMENTS] = walk_elements,
+        [SN_STEP_SEGMENT] = walk_segment,
+    };
+    wait_before(w, s);
+    if (s->when == SN_ALWAYS) {
+        of_kind[s->kind](w, s);
+        return;
+    }
+    em_val now = runs_now(w, s);
+    int known = w->p.n_known; /* values computed in the branch are known only there */
+    em_branch br = em_if(w->p.e, now);
+    of_kind[s->kind](w, s);
+    em_endif(w->p.e, &br);
+    w->p.n_known = known;
+}
+
+static void walk_steps(walk *w, const sn_step *loop) {
+    for (int i = 0; i < loop->n_inner; i++) walk_step(w, &loop->inner[i]);
+}
+
+/* ---- functions ---- */
 
 static void make_windows(part *p) {
     const sn_plan *plan = p->u->plan;
-    p->window = sn_arena_alloc(p->m, sizeof *p->window * (size_t)(plan->n_buffer + 1));
+    p->window = sn_arena_alloc(p->m, sizeof *p->window * 2 * (size_t)(plan->n_buffer + 1));
+    p->base = p->window + plan->n_buffer;
     for (int i = 0; i < plan->n_buffer; i++)
-        if (plan->buffer[i].kind == SN_BUF_WINDOW)
+        if (plan->buffer[i].kind == SN_BUF_WINDOW) {
             p->window[i] = em_let(p->e, LLVMConstNull(p->e->ptr));
+            p->base[i] = em_let(p->e, LLVMConstNull(p->e->ptr));
+        }
 }
 
 /* The functions of this file, as runtime/threads.h calls them. */
@@ -604,7 +590,7 @@ static em_val make_frame(part *p, em_val call, em_val tid, em_val n_threads) {
 static em_val emit_part(em *e, const sn_entry_code *u, const kernel_memory *memory,
                         const sn_frame_calls *h, int first, int last) {
     char name[96];
-    snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
+    snprintf(name, sizeof name, "%s_part_%d", u->symbol, u->plan->step[first].first);
     em_val fn = entry_part_function(e, name);
     em_no_optimise(e, fn);
     entry_part_args q = entry_part_params(e);
@@ -621,33 +607,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, const kernel_memory *memo
     w.frame = make_frame(&w.p, q.call, q.tid, q.n_threads);
     w.bufs = sn_frame_at(e, w.frame, SN_FRAME_BUFS);
     w.dims = sn_frame_dims(e, u, w.frame);
-    em_loop rows = {0};
-    int known = 0;
-    for (int i = first; i < last; i++) {
-        const sn_row_loop *loop = sn_row_blocks_loop(u->plan, i);
-        if (loop && i == loop->first) {
-            known = w.p.n_known;
-            rows = begin_rows(&w, loop);
-            w.shared_read = true; /* possibly by the iteration before */
-        }
-        bool shared = w.p.memory[i].shared > 0 && !sn_scan_around(u->plan, i);
-        if ((u->plan->step[i].barrier && (i > first || loop)) || (shared && w.shared_read)) {
-            wait_for_all(&w);
-            w.shared_read = false;
-        }
-        int scan = scan_at(u->plan, i);
-        if (scan >= 0) {
-            walk_parts(&w, scan);
-            i = u->plan->scan[scan].last - 1;
-            continue;
-        }
-        call_in_iteration(&w, i);
-        if (loop && i + 1 == loop->last) {
-            em_end(e, &rows);
-            w.p.row = NULL;
-            w.p.n_known = known;
-        }
-    }
+    for (int i = first; i < last; i++) walk_step(&w, &u->plan->step[i]);
     em_fp_leave(e, fp);
     em_ret(e, NULL);
     return fn;
@@ -667,7 +627,7 @@ static void emit_workspace(em *e, const sn_entry_code *u, const kernel_memory *m
     em_ret(e, em_add(e, p.slots_end, em_mul(e, q.n_threads, p.scratch_bytes)));
 }
 
-/* Calls the host for extern step `number`, with the arguments that the kernel of step i would
+/* Calls the host for extern step `number`, with the arguments that the kernel of call i would
  * get. */
 static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, em_val dims) {
     em *e = p->e;
@@ -705,8 +665,7 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     sn_frame_calls h = sn_frame_calls_emit(e, u);
     const kernel_memory *memory = memory_of_kernels(e, u);
     for (int i = 0; i < n;) { /* runs of native kernels */
-        const sn_scan_loop *scan = sn_scan_around(u->plan, i);
-        int last = i, end = u->checked ? (scan ? scan->last : i + 1) : n;
+        int last = i, end = u->checked ? i + 1 : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
         if (last > i) part_fn[i] = emit_part(e, u, memory, &h, i, last);
         i = last > i ? last : i + 1;
@@ -733,13 +692,15 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
            dims = any_extern ? em_stack(e, SN_I64, sn_frame_arguments(u, false)) : NULL;
     em_val status = em_i32(e, 0);
     for (int i = 0; i < n; i++) {
+        const sn_step *s = &u->plan->step[i];
+        const int number = s->first, check = number + u->plan->n_call;
         if (part_fn[i])
             LLVMBuildCall2(e->b, run_type, run, (em_val[]){threads, part_fn[i], call}, 3, "");
-        else if (sn_step_is_extern(&u->plan->step[i]))
-            status = em_or(e, status, emit_extern(&p, i, i, call, bufs, dims));
-        if (sn_step_is_collective(&u->plan->step[i])) leave_if_failed(e, status);
-        if (u->checked && !sn_scan_around(u->plan, i))
-            status = em_or(e, status, emit_extern(&p, i, n + i, call, bufs, dims));
+        else if (sn_step_is_extern(s))
+            status = em_or(e, status, emit_extern(&p, number, number, call, bufs, dims));
+        if (sn_step_is_collective(s)) leave_if_failed(e, status);
+        if (u->checked && s->kind == SN_STEP_CALL)
+            status = em_or(e, status, emit_extern(&p, number, check, call, bufs, dims));
     }
     em_ret(e, status);
 }

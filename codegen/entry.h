@@ -1,4 +1,4 @@
-/* entry.h: the generated function of an entry: a list of kernel calls and barriers, which every
+/* entry.h: the generated function of an entry: kernel calls, loops over them and barriers, which every
  * thread executes. */
 #ifndef SN_ENTRY_H
 #define SN_ENTRY_H
@@ -13,7 +13,7 @@ enum { SN_FLOPS_PER_START = 250000, SN_FLOPS_PER_BARRIER = 100000 };
 /* A planned entry with its kernels described. */
 typedef struct sn_entry_code {
     sn_plan *plan;
-    sn_kernel *kernel; /* [plan->n_step] */
+    sn_kernel *kernel; /* [plan->n_call] */
     char symbol[64];   /* of the entry's C function */
     int *table;        /* [plan->n_buffer]: index into the call's buffer table; -1: temporary */
     int n_table;
@@ -21,7 +21,7 @@ typedef struct sn_entry_code {
     sn_dim products; /* multiplications of its matrix products, attention's included */
     int n_barrier;   /* barriers of a call */
     bool checked;    /* the host checks the results of each step i, as extern step n_step + i */
-    const struct sn_value_check *check; /* [n_step] if checked (program/check.h) */
+    const struct sn_value_check *check; /* [n_call] if checked (program/check.h) */
     const char *text;                   /* identity, for the cache */
 } sn_entry_code;
 

@@ -3,8 +3,8 @@
 
 int sn_frame_arguments(const sn_entry_code *u, bool bufs) {
     int max_n = 1;
-    for (int i = 0; i < u->plan->n_step; i++) {
-        const sn_step *s = &u->plan->step[i];
+    for (int i = 0; i < u->plan->n_call; i++) {
+        const sn_step *s = u->plan->call[i];
         int n = bufs ? s->n_in + s->n_out + 1 : u->kernel[i].n_dim;
         if (n > max_n) max_n = n;
     }

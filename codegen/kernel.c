@@ -62,8 +62,7 @@ static void sort_dims(const sn_kernel *k, int n, sn_dim *d) {
 static bool want_all(sn_kernel *k) {
     const sn_step *s = k->step;
     bool ok = true;
-    for (int i = 0; i < s->n_in; i++) ok = ok && want_view(k, &s->in[i]);
-    for (int i = 0; i < s->n_out; i++) ok = ok && want_view(k, &s->out[i]);
+    for (int i = 0; i < s->n_in + s->n_out; i++) ok = ok && want_view(k, sn_view_of(s, i));
     const int of_views = k->n_dim;
     for (int i = 0; i < s->node->n_attr; i++)
         if (sn_attr_table[s->node->attr[i].key].kind == SN_AK_REGION)
@@ -149,10 +148,8 @@ static void put_view(text *t, const sn_view *v) {
  * are of the product's type. */
 static bool is_wide(const sn_step *s) {
     if (sn_kernel_of(s->node)->contraction) return s->in[0].dtype == SN_F64;
-    for (int i = 0; i < s->n_in; i++)
-        if (s->in[i].dtype == SN_F64) return true;
-    for (int i = 0; i < s->n_out; i++)
-        if (s->out[i].dtype == SN_F64) return true;
+    for (int i = 0; i < s->n_in + s->n_out; i++)
+        if (sn_view_of(s, i)->dtype == SN_F64) return true;
     const sn_region *body = sn_attr_region(s->node, SN_A_body);
     sn_order order = body ? sn_region_topo(s->node->m, body) : (sn_order){0};
     for (int i = 0; i < order.n; i++)

@@ -167,8 +167,7 @@ static bool compile_variant(sn_aot *a, int v, group *g) {
 
 /* Sizes and strides are the kernels' dims, but where a view begins is not. */
 static void want_offsets(const sn_module *m, const sn_step *s, bool *used) {
-    for (int i = 0; i < s->n_in; i++) sn_dim_symbols(m, s->in[i].offset, used);
-    for (int i = 0; i < s->n_out; i++) sn_dim_symbols(m, s->out[i].offset, used);
+    for (int i = 0; i < s->n_in + s->n_out; i++) sn_dim_symbols(m, sn_view_of(s, i)->offset, used);
     for (int i = 0; i < s->n_inner; i++) want_offsets(m, &s->inner[i], used);
 }
 
@@ -185,11 +184,10 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
         const sn_node *n = i < t->n_input ? t->input[i].node : t->output[i - t->n_input].node;
         for (int d = 0; d < n->rank; d++) sn_dim_symbols(a->m, n->shape[d], used);
     }
-    for (int k = 0; k < plan->n_step; k++) {
-        want_offsets(a->m, &plan->step[k], used);
+    for (int k = 0; k < plan->n_step; k++) want_offsets(a->m, &plan->step[k], used);
+    for (int k = 0; k < plan->n_call; k++)
         for (int d = 0; d < c->code.kernel[k].n_dim; d++)
             sn_dim_symbols(a->m, c->code.kernel[k].dim[d], used);
-    }
     for (int i = 0; i < plan->n_buffer; i++) {
         t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
         sn_dim_symbols(a->m, plan->buffer[i].count, used);
@@ -281,7 +279,7 @@ static bool lay_out(sn_aot *a) {
 static uint64_t hash_preparation(const sn_program *p, uint64_t seed) {
     for (int e = 0; e < p->n_entry; e++) {
         const sn_entry_code *u = &p->entry[e].code;
-        for (int i = 0; sn_compiled_prepares(&p->entry[e]) && i < u->plan->n_step; i++)
+        for (int i = 0; sn_compiled_prepares(&p->entry[e]) && i < u->plan->n_call; i++)
             seed = XXH3_64bits_withSeed(u->kernel[i].name, strlen(u->kernel[i].name), seed);
     }
     return seed;

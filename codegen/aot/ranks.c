@@ -37,8 +37,8 @@ bool sn_aot_count_sums(sn_aot *a) {
         for (int e = 0; e < p->n_entry; e++) {
             const sn_plan *plan = p->entry[e].code.plan;
             int n = 0;
-            for (int i = 0; i < plan->n_step; i++) {
-                const sn_step *s = &plan->step[i];
+            for (int i = 0; i < plan->n_call; i++) {
+                const sn_step *s = plan->call[i];
                 int64_t elements;
                 sn_dim count = sn_dim_product(a->m, s->in[0].rank, s->in[0].shape);
                 if (!sn_step_is_collective(s)) continue;
@@ -57,17 +57,17 @@ bool sn_aot_count_sums(sn_aot *a) {
 
 /* Of each step of a plan: the number of its sum and its elements; minus them: it waits. */
 typedef struct sum_table {
-    em_val *number, *elements; /* constants [n_step] */
+    em_val *number, *elements; /* constants [n_call] */
     int n;
 } sum_table;
 
 static sum_table make_table(em *e, sn_module *m, const sn_plan *plan) {
-    size_t n = (size_t)plan->n_step + 1;
+    size_t n = (size_t)plan->n_call + 1;
     sum_table t = {sn_arena_alloc(m, sizeof *t.number * n),
-                   sn_arena_alloc(m, sizeof *t.elements * n), plan->n_step};
+                   sn_arena_alloc(m, sizeof *t.elements * n), plan->n_call};
     int *number = sn_arena_alloc(m, sizeof *number * n), sums = 0;
-    for (int i = 0; i < plan->n_step; i++) {
-        const sn_step *s = &plan->step[i];
+    for (int i = 0; i < plan->n_call; i++) {
+        const sn_step *s = plan->call[i];
         int64_t elements = 0;
         if (sn_step_is_collective(s)) {
             sn_dim_is_const(m, sn_dim_product(m, s->in[0].rank, s->in[0].shape), &elements);
@@ -98,7 +98,7 @@ em_val sn_aot_emit_sums(em *e, const sn_aot *a, const sn_compiled_entry *c, int 
     const sn_plan *plan = c->code.plan;
     bool any = false;
     char name[160];
-    for (int i = 0; i < plan->n_step; i++) any |= sn_step_is_collective(&plan->step[i]);
+    for (int i = 0; i < plan->n_call; i++) any |= sn_step_is_collective(plan->call[i]);
     if (!any) return NULL;
     sum_table t = make_table(e, a->m, plan);
     em_val numbers = sn_aot_numbers(e, "sums", t.number, t.n),

@@ -83,7 +83,7 @@ static const char *layer_of(sn_module *m, const char *path) {
 }
 
 static const char *by_parameters(const sn_program *p, const sn_compiled_entry *c, int i) {
-    const sn_step *s = &c->code.plan->step[i];
+    const sn_step *s = c->code.plan->call[i];
     names l = {.n = 0};
     bool product = c->code.kernel[i].traits->contraction;
     for (int k = product ? 1 : 0; k < s->n_in && !(product && k > 1 && l.n); k++)

@@ -130,7 +130,7 @@ static const char *leaf_name(sn_module *m, const sn_node *n) {
  * get theirs from it. */
 /* What a collective joins, and what runs while its bytes move. */
 static void add_ranks(text *fused, text *notes, const sn_entry_code *u, int i) {
-    const sn_step *s = &u->plan->step[i];
+    const sn_step *s = u->plan->call[i];
     int wait = sn_plan_wait_of(u->plan, i), start;
     add(fused, "%s%s over %lld of \"%s\"", s->wait ? "wait for " : "", sn_ops[s->node->op].name,
         (long long)sn_attr_int(s->node, SN_A_ranks, 1), sn_attr_str(s->node, SN_A_mesh, ""));
@@ -138,7 +138,7 @@ static void add_ranks(text *fused, text *notes, const sn_entry_code *u, int i) {
         if (wait > i + 1) add(notes, "calls %d to %d run meanwhile\n", i + 1, wait - 1);
         return;
     }
-    for (start = i - 1; start >= 0 && u->plan->step[start].node != s->node;) start--;
+    for (start = i - 1; start >= 0 && u->plan->call[start]->node != s->node;) start--;
     if (s->wait == SN_WAIT_LEFT) {
         add(notes, "started by the run before, if it is still under way\n");
         return;
@@ -220,14 +220,14 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0,
                          .visible = 1,
                          .product = k->traits->macs != NULL,
-                         .when = s->iteration,
+                         .when = s->when,
                          .only_several = s->rows != 0,
                          .rows = s->rows,
                          .block_rows = s->block_rows};
-    const sn_row_loop *loop = sn_row_blocks_loop(u->plan, i);
+    const sn_step *loop = sn_step_within(s, SN_STEP_ROWS);
     if (loop) q.rows = loop->rows, q.block_rows = loop->block_rows;
     if (q.product) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
-    q.iterations = sn_scan_iterations(u->plan, i, &q.segments);
+    q.iterations = sn_scan_iterations(m, s, &q.segments);
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
         q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
@@ -240,13 +240,13 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
 
 /* The share of the rows of a loop that a call in it computes; after it, whether it runs. */
 static double share_of_rows(const sn_program *p, const sn_call_formula *q, const int64_t *symbol) {
-    if (q->when == SN_ITER_EACH) return 1;
+    if (q->when < SN_IF_FIRST) return 1;
     double rows = (double)sn_dim_eval(p->m, q->rows, symbol), first = (double)q->block_rows;
     bool several = rows > first;
-    if (q->when == SN_ITER_SINGLE) return !several;
-    if (q->when == SN_ITER_SEVERAL) return several;
-    if (!several) return q->when == SN_ITER_FIRST && !q->only_several;
-    return q->when == SN_ITER_FIRST ? first / rows : (rows - first) / rows;
+    if (q->when == SN_IF_SINGLE) return !several;
+    if (q->when == SN_IF_SEVERAL) return several;
+    if (!several) return q->when == SN_IF_FIRST && !q->only_several;
+    return q->when == SN_IF_FIRST ? first / rows : (rows - first) / rows;
 }
 
 void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
@@ -273,13 +273,13 @@ void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *
 /* The last call before i that writes the buffer; -1: none. */
 static int writer(const sn_plan *plan, int i, int buffer) {
     while (--i >= 0)
-        for (int k = 0; k < plan->step[i].n_out; k++)
-            if (plan->step[i].out[k].buffer == buffer) return i;
+        for (int k = 0; k < plan->call[i]->n_out; k++)
+            if (plan->call[i]->out[k].buffer == buffer) return i;
     return -1;
 }
 
 static void add_reads(sn_module *m, const sn_plan *plan, int i, sn_kernel_call *call) {
-    const sn_step *s = &plan->step[i];
+    const sn_step *s = plan->call[i];
     int *list = sn_arena_alloc(m, sizeof *list * (size_t)(s->n_in + 1)), n = 0;
     for (int k = 0; k < s->n_in; k++) {
         int from = writer(plan, i, s->in[k].buffer), at = n;
@@ -293,31 +293,30 @@ static void add_reads(sn_module *m, const sn_plan *plan, int i, sn_kernel_call *
     call->n_reads = n;
 }
 
-static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
-    const sn_row_loop *loop = sn_row_blocks_loop(plan, i);
-    char rows[128], parts[128];
-    for (int k = 0; k < plan->n_scan; k++) {
-        const sn_scan_loop *s = &plan->scan[k];
-        if (s->first != i) continue;
-        sn_dim_print(m, s->length, rows, sizeof rows);
-        sn_dim_print(m, sn_dim_product(m, s->n_tile, s->parts), parts, sizeof parts);
-        const char *again = s->recompute
-                                ? sn_arena_printf(m,
-                                                  "; carries of the loop in the other "
-                                                  "direction: the first of each segment of "
-                                                  "sqrt(%s) elements is stored, calls %d to "
-                                                  "%d compute the others again",
-                                                  rows, s->begin, s->recompute->step_end - 1)
-                                : "";
-        return sn_arena_printf(m,
-                               "scan: for each of %s elements, in %s independent parts, up to "
-                               "call %d%s",
-                               rows, parts, s->last - 1, again);
-    }
-    if (!loop || i != loop->first) return "";
-    sn_dim_print(m, loop->rows, rows, sizeof rows);
-    return sn_arena_printf(m, "%lld of %s rows at a time, up to call %d",
-                           (long long)loop->block_rows, rows, loop->last - 1);
+/* The loop that begins with the call, the outermost one. */
+static const char *loop_of(sn_module *m, const sn_step *call) {
+    const sn_step *loop = NULL, *s = call;
+    char n[128], parts[128];
+    for (; s->around && s->around->first == call->first; s = s->around)
+        if (s->around->rows || s->around->scan) loop = s->around;
+    if (!loop) return "";
+    const sn_scan_loop *l = loop->scan;
+    sn_dim_print(m, l ? l->length : loop->rows, n, sizeof n);
+    if (!l)
+        return sn_arena_printf(m, "%lld of %s rows at a time, up to call %d",
+                               (long long)loop->block_rows, n, loop->last - 1);
+    const sn_step *again = sn_scan_elements(loop)->inner;
+    sn_dim_print(m, sn_dim_product(m, l->n_tile, l->parts), parts, sizeof parts);
+    const char *text = !l->recomputes
+                           ? ""
+                           : sn_arena_printf(m,
+                                             "; carries of the loop in the other direction: the "
+                                             "first of each segment of sqrt(%s) elements is "
+                                             "stored, calls %d to %d compute the others again",
+                                             n, again->first, again->last - 1);
+    return sn_arena_printf(
+        m, "scan: for each of %s elements, in %s independent parts, up to call %d%s", n, parts,
+        loop->last - 1, text);
 }
 
 static void describe(const sn_program *p, const sn_compiled_entry *c, int i,
@@ -341,7 +340,7 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i,
         .family = sn_kernel_family_name(k),
         .result = sn_arena_printf(m, "%s%s", sn_dtype_name((sn_dtype)type->dtype), shape),
         .fused = sn_arena_str(m, fused.s),
-        .when = sn_row_blocks_iteration(k->step->iteration),
+        .when = sn_when_text(k->step->when),
         .notes = sn_arena_str(m, notes.s),
         .file = n->loc.file ? n->loc.file : "",
         .line = n->loc.line,
@@ -351,7 +350,7 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i,
                        ? sn_arena_printf(m, "primitive of %s %s", sn_backend_library()->title,
                                          sn_backend_library_version())
                        : sn_arena_printf(m, "%s%s", k->name, k->tuned ? k->tuned : "");
-    call->loop = loop_of(m, plan, i);
+    call->loop = loop_of(m, k->step);
     add_reads(m, plan, i, call);
     sn_call_formula cost = sn_call_formula_of(p, &c->code, i);
     cost.visible = sn_visible_share(in, n, cache);
@@ -371,7 +370,7 @@ typedef struct request {
 static void collect(void *ctx) {
     request *r = ctx;
     sn_module *m = r->p->m;
-    int n = r->c->code.plan->n_step;
+    int n = r->c->code.plan->n_call;
     int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
     sn_sizes_middle(m, symbol);
     if (!sn_sizes_read(m, "sizes", r->sizes, symbol, r->err)) return;
@@ -404,5 +403,5 @@ int sn_program_calls_on(const sn_program *p, const char *entry, const char *size
         return -1;
     }
     *list = r.list;
-    return r.c->code.plan->n_step;
+    return r.c->code.plan->n_call;
 }

@@ -30,7 +30,7 @@ typedef struct sn_call_formula {
     sn_dim segments;   /* and for each segment of a loop of this length; 0: none */
     double visible;    /* of these, the share whose pairs the mask of an attention shows */
     bool product;      /* they are multiply-adds of products */
-    sn_iteration when;
+    sn_when when;
     bool only_several; /* in the first iteration, unless it is the only one */
     sn_dim rows;       /* of the loop that `when` is about, in an iteration at most */
     int64_t block_rows;

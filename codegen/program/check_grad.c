@@ -305,8 +305,8 @@ static bool with_program(checker *c, int level, tensor *t, int n, sn_grad_error 
 /* Whether a kernel of "check" computes attention with a score region. */
 static bool has_score(const checker *c) {
     const sn_plan *p = sn_program_entry(sn_session_program(c->s), "check")->code.plan;
-    for (int i = 0; i < p->n_step; i++)
-        if (sn_attr_get(p->step[i].node, SN_A_score)) return true;
+    for (int i = 0; i < p->n_call; i++)
+        if (sn_attr_get(p->call[i]->node, SN_A_score)) return true;
     return false;
 }
 

@@ -105,12 +105,12 @@ static const char *user_name(const sn_buffer *b) {
 }
 
 sn_value_check *sn_value_checks(sn_module *m, const sn_plan *plan) {
-    sn_value_check *check = sn_arena_alloc(m, sizeof *check * (size_t)(plan->n_step + 1));
-    for (int i = 0; i < plan->n_step; i++) {
+    sn_value_check *check = sn_arena_alloc(m, sizeof *check * (size_t)(plan->n_call + 1));
+    for (int i = 0; i < plan->n_call; i++) {
         char ops[256];
-        list_ops(plan->step[i].node, ops, sizeof ops);
+        list_ops(plan->call[i]->node, ops, sizeof ops);
         check[i] =
-            (sn_value_check){means_infinity(plan->step[i].node), sn_arena_printf(m, "%s", ops)};
+            (sn_value_check){means_infinity(plan->call[i]->node), sn_arena_printf(m, "%s", ops)};
     }
     return check;
 }
@@ -137,7 +137,7 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
                            plan->entry->name, name, (long long)at);
         if (f > read) read = f;
     }
-    if (worst == INFINITE && (read == INFINITE || check[s - plan->step].infinity)) return true;
+    if (worst == INFINITE && (read == INFINITE || check[s->first].infinity)) return true;
     char shape[128];
     const sn_view *v = &s->out[result];
     sn_shape_print(c->kernel->m, v->rank, v->shape, shape, sizeof shape);
@@ -145,7 +145,7 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
         err, SN_ERR_RANGE,
         "check-nan: entry %s: the first %s is produced by kernel %d (%s), in element %lld of its "
         "result %s%s (%s:%d). Hint: at --level 0 each operation is a separate kernel",
-        plan->entry->name, what[worst], (int)(s - plan->step), check[s - plan->step].ops,
-        (long long)where, sn_dtype_name(v->dtype), shape,
-        s->node->loc.file ? s->node->loc.file : "?", s->node->loc.line);
+        plan->entry->name, what[worst], s->first, check[s->first].ops, (long long)where,
+        sn_dtype_name(v->dtype), shape, s->node->loc.file ? s->node->loc.file : "?",
+        s->node->loc.line);
 }

@@ -478,7 +478,7 @@ static const char *entry_code_text(sn_module *m, const sn_entry_code *u) {
     fprintf(f, "entry%s\n", u->checked ? " checked" : "");
     for (int i = 0; i < sn_symbol_count(m); i++) fprintf(f, "%s ", sn_symbol_at(m, i)->name);
     sn_plan_print(f, u->plan);
-    for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
+    for (int i = 0; i < u->plan->n_call; i++) fprintf(f, "%s\n", u->kernel[i].name);
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const sn_buffer *b = &u->plan->buffer[i];
         fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->row_limit);
@@ -519,9 +519,9 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     out->code.checked = checks_values(c);
     if (out->code.checked) out->code.check = sn_value_checks(c->m, out->code.plan);
     bool needed = !c->sink || !sn_compiled_prepares(out); /* an artefact's weights are prepared */
-    for (int k = 0; k < out->code.plan->n_step; k++) {
+    for (int k = 0; k < out->code.plan->n_call; k++) {
         sn_kernel *kernel = &out->code.kernel[k];
-        advance(c, (i + (double)k / out->code.plan->n_step) / sn_entry_count(c->m));
+        advance(c, (i + (double)k / out->code.plan->n_call) / sn_entry_count(c->m));
         if (sn_step_is_extern(kernel->step)) {
             c->p->stats.onednn += !sn_step_is_collective(kernel->step);
             continue;

@@ -23,9 +23,9 @@ static void print_call(FILE *f, int i, const sn_kernel_call *c) {
 static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {
     const sn_plan *plan = c->code.plan;
     int barriers = 0;
-    for (int i = 0; i < plan->n_step; i++) barriers += plan->step[i].barrier;
+    for (int i = 0; i < plan->n_call; i++) barriers += plan->call[i]->barrier;
     fprintf(f, "entry %s: %d kernel calls, %d barriers, %d memory slots\n", plan->entry->name,
-            plan->n_step, barriers, plan->n_slot);
+            plan->n_call, barriers, plan->n_slot);
     char products[256];
     sn_dim_print(p->m, c->code.products, products, sizeof products);
     if (c->code.products) fprintf(f, "  products: %s multiplications\n", products);

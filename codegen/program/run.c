@@ -163,7 +163,7 @@ static bool solve_all(request *r) {
             if (n->shape[d] < 0 && !check_symbols(r, n->shape[d])) return false;
         if (!check_shape(r, n, sn_find_arg(r->in, r->n_in, plan->input[i].name))) return false;
     }
-    for (int k = 0; k < plan->n_step; k++)
+    for (int k = 0; k < plan->n_call; k++)
         for (int d = 0; d < r->c->code.kernel[k].n_dim; d++)
             if (!check_symbols(r, r->c->code.kernel[k].dim[d])) return false;
     return check_bounds(r) && check_ranges(r);
@@ -291,7 +291,7 @@ static bool run_entry(request *r, const sn_call *call) {
     sn_session *s = r->s;
     const sn_plan *plan = r->c->code.plan;
     bool any_extern = false;
-    for (int i = 0; i < plan->n_step; i++) any_extern |= sn_step_is_extern(&plan->step[i]);
+    for (int i = 0; i < plan->n_call; i++) any_extern |= sn_step_is_extern(plan->call[i]);
     if (!any_extern) return r->c->run(call) == 0;
     uint64_t *before = calloc((size_t)s->threads.n, sizeof *before);
     if (!before) return sn_fail(&s->host_error, SN_ERR_MEMORY, "out of memory");
@@ -456,12 +456,12 @@ static bool run_collective(sn_session *s, const sn_step_call *c) {
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
     sn_session *s = host;
     const sn_entry_code *u = &s->running->code;
-    const sn_kernel *k = &u->kernel[step % u->plan->n_step];
+    const sn_kernel *k = &u->kernel[step % u->plan->n_call];
     sn_step_call c = {k, buf, dim, constant_right(s, k->step)};
     if (s->host_error.code) return 1; /* a step before has failed */
     bool collective = sn_step_is_collective(k->step);
-    if (step >= u->plan->n_step && collective && !k->step->wait) return 0; /* not complete yet */
-    if (step >= u->plan->n_step)
+    if (step >= u->plan->n_call && collective && !k->step->wait) return 0; /* not complete yet */
+    if (step >= u->plan->n_call)
         return sn_check_values(u->plan, u->check, &c, &s->host_error) ? 0 : 1;
     if (collective) {
         if (s->profile) s->profile->mark(s->profile, step, 0, 0);

@@ -132,7 +132,7 @@ bool sn_tile_map_make(const sn_program *p, const sn_session *s, const char *entr
                       sn_error *err) {
     const sn_compiled_entry *c = sn_program_entry(p, entry);
     *out = (sn_tile_map){.kind = NULL};
-    if (!c || call < 0 || call >= c->code.plan->n_step)
+    if (!c || call < 0 || call >= c->code.plan->n_call)
         return sn_fail(err, SN_ERR_USAGE, "there is no call %d of entry '%s'", call, entry);
     const sn_kernel *k = &c->code.kernel[call];
     if (!k->family->emit_tile_map) return false;

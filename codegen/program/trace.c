@@ -27,8 +27,8 @@ typedef struct traced_run {
 /* What is said about the calls of an entry. */
 typedef struct described {
     const sn_compiled_entry *entry;
-    const char **name;        /* [n_step] arena memory */
-    sn_call_formula *formula; /* [n_step] arena memory */
+    const char **name;        /* [n_call] arena memory */
+    sn_call_formula *formula; /* [n_call] arena memory */
 } described;
 
 struct sn_trace {
@@ -64,7 +64,7 @@ static void begin_run(sn_profile *self, const int64_t *symbol) {
     size_t bytes = sizeof *symbol * (size_t)(sn_symbol_count(e->code.plan->m) + 1);
     t->skipped = (t->entry && t->entry != e) || atomic_load(&t->n) >= t->cap;
     if (t->skipped) {
-        if (!t->entry || t->entry == e) atomic_fetch_add(&t->n, (size_t)e->code.plan->n_step);
+        if (!t->entry || t->entry == e) atomic_fetch_add(&t->n, (size_t)e->code.plan->n_call);
         return;
     }
     if (t->n_run == t->cap_run) {
@@ -77,7 +77,7 @@ static void begin_run(sn_profile *self, const int64_t *symbol) {
     if (!copy) return;
     memcpy(copy, symbol, bytes - sizeof *symbol);
     t->run[t->n_run++] = (traced_run){e, copy, t->n_call};
-    t->n_call += (size_t)e->code.plan->n_step;
+    t->n_call += (size_t)e->code.plan->n_call;
 }
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
@@ -131,7 +131,7 @@ static int by_thread(const void *a, const void *b) {
 static bool passes_barrier(const sn_plan *plan, int from, int to) {
     if (to <= from) return true; /* the next iteration of a loop */
     for (int i = from + 1; i <= to; i++)
-        if (plan->step[i].barrier) return true;
+        if (plan->call[i]->barrier) return true;
     return false;
 }
 
@@ -173,7 +173,7 @@ long sn_trace_events(const sn_trace *t, sn_trace_event **list) {
     for (size_t i = 0; i < n; i++) zero = fmin(zero, t->list[i].begin);
     for (size_t i = 0; i < n; i++) {
         const event *e = &t->list[i];
-        int step = e->step % t->run[e->run].entry->code.plan->n_step;
+        int step = e->step % t->run[e->run].entry->code.plan->n_call;
         out[i] = (sn_trace_event){e->run, e->tid, step, e->begin - zero, e->end - zero};
     }
     qsort(out, n, sizeof *out, by_thread);
@@ -205,11 +205,11 @@ static void describe(void *ctx) {
     for (size_t r = 0; r < l->t->n_run; r++) {
         const sn_compiled_entry *e = l->t->run[r].entry;
         if (look_up(l, e)) continue;
-        size_t n = (size_t)e->code.plan->n_step + 1;
+        size_t n = (size_t)e->code.plan->n_call + 1;
         described *d = &l->list[l->n];
         *d = (described){e, sn_arena_alloc(p->m, n * sizeof *d->name),
                          sn_arena_alloc(p->m, n * sizeof *d->formula)};
-        for (int i = 0; i < e->code.plan->n_step; i++) {
+        for (int i = 0; i < e->code.plan->n_call; i++) {
             d->name[i] = sn_call_name(p, e, i);
             d->formula[i] = sn_call_formula_of(p, &e->code, i);
         }
@@ -310,7 +310,7 @@ static span *spans(const sn_trace *t) {
     for (size_t i = 0; list && i < count(t); i++) {
         const event *e = &t->list[i];
         const sn_plan *plan = t->run[e->run].entry->code.plan;
-        span *s = &list[t->run[e->run].first + (size_t)(e->step % plan->n_step)];
+        span *s = &list[t->run[e->run].first + (size_t)(e->step % plan->n_call)];
         s->begin = s->end > 0 ? fmin(s->begin, e->begin) : e->begin;
         s->end = fmax(s->end, e->end);
     }
@@ -358,7 +358,7 @@ static void add_call(totals *l, const legend *names, const traced_run *r, int st
     const sn_mask_inputs in = {.m = p->m, .symbol = r->symbol};
     sn_kernel_call cost = {0};
     sn_call_formula formula = d->formula[step];
-    formula.visible = sn_visible_share(&in, r->entry->code.plan->step[step].node, &l->visible);
+    formula.visible = sn_visible_share(&in, r->entry->code.plan->call[step]->node, &l->visible);
     sn_call_cost(p, &formula, r->symbol, &cost);
     char *name = x->where ? sn_call_common_name(x->where, d->name[step]) : strdup(d->name[step]);
     free(x->where);
@@ -397,7 +397,7 @@ void sn_trace_print(const sn_trace *t, FILE *f) {
     legend names;
     span *s = make_legend(&names, t) ? spans(t) : NULL;
     for (size_t r = 0; s && r < t->n_run; r++)
-        for (int i = 0; i < t->run[r].entry->code.plan->n_step; i++)
+        for (int i = 0; i < t->run[r].entry->code.plan->n_call; i++)
             add_call(&l, &names, &t->run[r], i, &s[t->run[r].first + (size_t)i]);
     if (l.n) qsort(l.list, (size_t)l.n, sizeof *l.list, by_time);
     fprintf(f, "  share         ms   calls   GFLOP/s     GB/s  kernel      where\n");
@@ -417,7 +417,7 @@ void sn_trace_seconds(const sn_trace *t, double *seconds, int n) {
         int runs = 0;
         seconds[i] = 0;
         for (size_t r = 0; s && r < t->n_run; r++) {
-            if (i >= t->run[r].entry->code.plan->n_step) continue;
+            if (i >= t->run[r].entry->code.plan->n_call) continue;
             const span *call = &s[t->run[r].first + (size_t)i];
             seconds[i] += call->end - call->begin;
             runs += call->end > 0;

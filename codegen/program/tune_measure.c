@@ -227,7 +227,7 @@ static bool bind_kernel(kernel_run *r, size_t scratch, sn_error *err) {
     r->bytes = calloc((size_t)r->n_buf + 1, sizeof *r->bytes);
     if (!r->buf || !r->bytes) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < r->n_buf; i++) {
-        const sn_view *v = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+        const sn_view *v = sn_view_of(s, i);
         int64_t n = extent(r->t, v);
         if (!(r->buf[i] = make_data(v->dtype, n, err))) return false;
         r->bytes[i] = (size_t)n * sn_dtype_size(v->dtype);

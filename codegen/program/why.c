@@ -188,17 +188,14 @@ static void explain_temporary(const finder *f, const sn_stored *t, int buffer, r
         int k = operand_of(kernel(f, t->reads[i])->step, buffer);
         if (t->reads[i] != writer && k >= 0) explain_pair(f, writer, t->reads[i], k, r);
     }
-    for (int i = 0; i < plan_of(f)->n_loop && writer >= 0; i++) {
-        const sn_row_loop *l = &plan_of(f)->loop[i];
-        bool in = writer >= l->first && writer < l->last, out = false;
-        for (int j = 0; j < t->n_reads; j++)
-            out |= t->reads[j] < l->first || t->reads[j] >= l->last;
-        if (in && !out)
-            add(r, sn_arena_printf(
-                       m, "calls %d to %d are a loop: only %lld rows of it exist at a time",
-                       l->first, l->last - 1, (long long)l->block_rows));
-        if (in && out) add(r, "it is made in a loop over rows and read after the loop");
-    }
+    const sn_step *l = writer >= 0 ? sn_step_within(plan_of(f)->call[writer], SN_STEP_ROWS) : NULL;
+    bool out = false;
+    for (int j = 0; l && j < t->n_reads; j++)
+        out |= t->reads[j] < l->first || t->reads[j] >= l->last;
+    if (out) add(r, "it is made in a loop over rows and read after the loop");
+    if (l && !out)
+        add(r, sn_arena_printf(m, "calls %d to %d are a loop: only %lld rows of it exist at a time",
+                               l->first, l->last - 1, (long long)l->block_rows));
     if (!t->n_reads) add(r, "no call reads it: its kernel has further results that are needed");
 }
 
@@ -228,10 +225,10 @@ static const char *describe_leaf(const sn_program *p, const sn_buffer *b, reason
 
 static const int *calls_with(const finder *f, int buffer, bool writes, int *n) {
     const sn_plan *plan = plan_of(f);
-    int *list = sn_arena_alloc(f->p->m, sizeof *list * (size_t)(plan->n_step + 1));
+    int *list = sn_arena_alloc(f->p->m, sizeof *list * (size_t)(plan->n_call + 1));
     *n = 0;
-    for (int i = 0; i < plan->n_step; i++) {
-        const sn_step *s = &plan->step[i];
+    for (int i = 0; i < plan->n_call; i++) {
+        const sn_step *s = plan->call[i];
         const sn_view *v = writes ? s->out : s->in;
         for (int k = 0; k < (writes ? s->n_out : s->n_in); k++)
             if (v[k].buffer == buffer && (!*n || list[*n - 1] != i)) list[(*n)++] = i;
@@ -283,9 +280,9 @@ static sn_stored describe(const finder *f, int buffer) {
 
 /* The call that writes the loss of an entry that also assigns; -1: none. */
 static int loss_call(const sn_plan *plan) {
-    for (int i = 0; i < plan->n_step && plan->entry->n_assign; i++)
-        for (int k = 0; k < plan->step[i].n_out; k++) {
-            const sn_buffer *b = &plan->buffer[plan->step[i].out[k].buffer];
+    for (int i = 0; i < plan->n_call && plan->entry->n_assign; i++)
+        for (int k = 0; k < plan->call[i]->n_out; k++) {
+            const sn_buffer *b = &plan->buffer[plan->call[i]->out[k].buffer];
             if (b->kind == SN_BUF_OUTPUT && b->name && !strcmp(b->name, "loss")) return i;
         }
     return -1;
@@ -361,7 +358,7 @@ static bool computes(const place *q, const sn_node *n) {
 
 static void search(void *ctx) {
     place *q = ctx;
-    for (int i = q->from; q->c && q->found < 0 && i < q->c->code.plan->n_step; i++)
+    for (int i = q->from; q->c && q->found < 0 && i < q->c->code.plan->n_call; i++)
         if (computes(q, q->c->code.kernel[i].step->node)) q->found = i;
 }
 

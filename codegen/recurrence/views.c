@@ -6,8 +6,7 @@ int rec_n_views(const rec_plan *p) {
 }
 
 const sn_view *rec_view(const rec_plan *p, int i) {
-    const sn_step *s = p->k->step;
-    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+    return sn_view_of(p->k->step, i);
 }
 
 em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {

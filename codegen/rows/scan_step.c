@@ -14,8 +14,7 @@ value *sn_step_value(const gen *g, const sn_node *n) {
 }
 
 const sn_view *sn_step_view(const gen *g, int i) {
-    const sn_step *s = g->k->step;
-    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+    return sn_view_of(g->k->step, i);
 }
 
 /* The node of the body that operand or result i is. */

@@ -79,13 +79,14 @@ static bool takes_time(const sn_step *s) {
 
 /* The number of the collective that step i of the plan waits for. step: the entry that leaves some. */
 static int sum_of(const sn_plan *plan, int i, const sn_plan *step) {
-    const sn_step *s = &plan->step[i];
+    const sn_step *s = plan->call[i];
     bool left = s->wait == SN_WAIT_LEFT;
     const sn_plan *from = left ? step : plan;
     int count = 0, found = 0;
-    for (int k = 0; k < (left ? from->n_step : i); k++) {
-        if (!takes_time(&from->step[k]) || from->step[k].wait) continue;
-        if (from->step[k].node == s->node && (left || sn_plan_wait_of(plan, k) == i)) found = count;
+    for (int k = 0; k < (left ? from->n_call : i); k++) {
+        if (!takes_time(from->call[k]) || from->call[k]->wait) continue;
+        if (from->call[k]->node == s->node && (left || sn_plan_wait_of(plan, k) == i))
+            found = count;
         count++;
     }
     return found;
@@ -93,11 +94,11 @@ static int sum_of(const sn_plan *plan, int i, const sn_plan *step) {
 
 static bool find_events(const sn_plan *plan, const sn_plan *step, const int64_t *symbol,
                         plan_program *out, sn_error *err) {
-    out->sum = calloc((size_t)plan->n_step + 1, sizeof *out->sum);
-    out->event = calloc((size_t)plan->n_step + 1, sizeof *out->event);
+    out->sum = calloc((size_t)plan->n_call + 1, sizeof *out->sum);
+    out->event = calloc((size_t)plan->n_call + 1, sizeof *out->event);
     bool ok = (out->sum && out->event) || no_memory(err);
-    for (int i = 0; ok && i < plan->n_step; i++) {
-        const sn_step *s = &plan->step[i];
+    for (int i = 0; ok && i < plan->n_call; i++) {
+        const sn_step *s = plan->call[i];
         if (!takes_time(s) || s->wait == SN_WAIT_LEAVE) continue;
         int sum = s->wait ? sum_of(plan, i, step) : out->n_sum++;
         if (!s->wait) describe_sum(plan->m, s, symbol, &out->sum[sum]);

@@ -35,7 +35,7 @@ static int first_need(const sn_plan *p, int i) {
     while (k < p->n_step && !sn_plan_uses(p, k, s->out[0].buffer) &&
            !sn_plan_writes(p, k, s->in[0].buffer))
         k++;
-    return sn_plan_outside(p, k);
+    return k;
 }
 
 static bool is_start(const sn_step *s, sn_op op) {
@@ -64,12 +64,9 @@ static int wait_at(const sn_plan *p, int i) {
 
 static void insert(sn_plan *p, sn_step step, int at) {
     sn_step *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)(p->n_step + 1));
-    int *moved = sn_arena_alloc(p->m, sizeof *moved * (size_t)(p->n_step + 1));
     memcpy(grown, p->step, sizeof *grown * (size_t)at);
     memcpy(grown + at + 1, p->step + at, sizeof *grown * (size_t)(p->n_step - at));
     grown[at] = step;
-    for (int i = 0; i < p->n_step; i++) moved[i] = i < at ? i : i + 1;
-    sn_plan_move_loops(p, moved);
     p->step = grown;
     p->n_step++;
 }
@@ -106,14 +103,20 @@ static void wait_for_left(sn_plan *p, int buffer) {
     if (!n || at == p->n_step) return;
     sn_view *whole = sn_arena_alloc(p->m, sizeof *whole);
     *whole = sn_view_whole(p->m, buffer, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
-    insert(p, wait_for_whole(n, whole, SN_WAIT_LEFT), sn_plan_outside(p, at));
+    insert(p, wait_for_whole(n, whole, SN_WAIT_LEFT), at);
+}
+
+static bool has_wait(const sn_plan *p, int i) {
+    for (int k = i + 1; k < p->n_step; k++)
+        if (p->step[k].wait && p->step[k].node == p->step[i].node) return true;
+    return false;
 }
 
 void sn_plan_collectives(sn_plan *p) {
     sn_plan_gathers(p);
     for (int i = 0; i < p->n_step; i++) {
         const sn_step *s = &p->step[i];
-        if (!sn_step_is_collective(s) || s->wait || sn_plan_wait_of(p, i) < p->n_step) continue;
+        if (!sn_step_is_collective(s) || s->wait || has_wait(p, i)) continue;
         sum_in_place(p, i);
         sn_step wait = p->step[i];
         int at = wait_at(p, i);
@@ -127,6 +130,6 @@ void sn_plan_collectives(sn_plan *p) {
 
 int sn_plan_wait_of(const sn_plan *p, int i) {
     int k = i + 1;
-    while (k < p->n_step && !(p->step[k].wait && p->step[k].node == p->step[i].node)) k++;
+    while (k < p->n_call && !(p->call[k]->wait && p->call[k]->node == p->call[i]->node)) k++;
     return k;
 }

@@ -41,15 +41,12 @@ static void add(gatherings *g, gathering x) {
 
 static void take_out(gatherings *g) {
     sn_plan *p = g->p;
-    int *moved = sn_arena_alloc(p->m, sizeof *moved * (size_t)(p->n_step + 1)), n = 0;
-    for (int i = 0; i < p->n_step; i++) {
-        moved[i] = n;
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++)
         if (is_gathering(p, &p->step[i]))
             add(g, (gathering){.step = p->step[i], .size = elements(p, p->step[i].out[0].buffer)});
         else
             p->step[n++] = p->step[i];
-    }
-    sn_plan_move_loops(p, moved);
     p->n_step = n;
 }
 
@@ -101,11 +98,11 @@ static void group(gatherings *g, const gatherings *all, int i) {
     int operand = x.step.in[0].buffer;
     x.need = -1;
     for (int r = 0; r < x.n_reader; r++) {
-        int k = x.reader[r], at = sn_plan_outside(p, k);
-        bool again = x.need >= 0 && !is_written(p, operand, x.need, at) &&
+        int k = x.reader[r];
+        bool again = x.need >= 0 && !is_written(p, operand, x.need, k) &&
                      between(all, i, x.last, k) > x.size;
         if (again) add(g, x);
-        if (again || x.need < 0) x.need = at;
+        if (again || x.need < 0) x.need = k;
         x.last = k;
     }
     if (x.need >= 0) add(g, x);
@@ -157,14 +154,13 @@ static void find_starts(gatherings *g) {
         if (i && !same_layer(x, &g->list[i - 1])) before = first, first = i;
         x->start = g->list[before].need;
         while (is_written(g->p, x->step.in[0].buffer, x->start, x->need)) x->start++;
-        x->start = sn_plan_outside(g->p, x->start);
     }
 }
 
 static void put_back(gatherings *g) {
     sn_plan *p = g->p;
     sn_step *step = sn_arena_alloc(p->m, sizeof *step * (size_t)(p->n_step + 2 * g->n + 1));
-    int *moved = sn_arena_alloc(p->m, sizeof *moved * (size_t)(p->n_step + 1)), n = 0;
+    int n = 0;
     for (int at = 0; at <= p->n_step; at++) {
         for (int i = 0; i < g->n; i++)
             if (g->list[i].start == at) step[n++] = g->list[i].step;
@@ -173,10 +169,8 @@ static void put_back(gatherings *g) {
             step[n] = g->list[i].step;
             step[n++].wait = SN_WAIT;
         }
-        moved[at] = n;
         if (at < p->n_step) step[n++] = p->step[at];
     }
-    sn_plan_move_loops(p, moved);
     p->step = step;
     p->n_step = n;
 }
@@ -195,10 +189,10 @@ void sn_plan_gathers(sn_plan *p) {
 
 int64_t sn_plan_gathered(const sn_plan *p) {
     int64_t maximum = 0;
-    for (int at = 0; at < p->n_step; at++) {
+    for (int at = 0; at < p->n_call; at++) {
         int64_t bytes = 0;
         for (int i = 0; i <= at; i++) {
-            const sn_step *s = &p->step[i];
+            const sn_step *s = p->call[i];
             const sn_buffer *b = s->n_out ? &p->buffer[s->out[0].buffer] : NULL;
             if (!s->wait && is_gathering(p, s) && b->first <= at && at <= b->last)
                 bytes += elements(p, s->out[0].buffer) * (int64_t)sn_dtype_size(b->dtype);

@@ -10,47 +10,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void touch(sn_buffer *b, int step) {
-    if (b->first < 0) b->first = step;
-    b->last = step;
+/* Numbers the calls of steps from `at` on, and returns the number after the last; lists them, if there is a list. */
+static int number_calls(sn_plan *p, sn_step *s, int n, const sn_step *around, int at) {
+    for (int i = 0; i < n; i++) {
+        s[i].around = around;
+        s[i].first = at;
+        if (s[i].kind != SN_STEP_CALL)
+            at = number_calls(p, s[i].inner, s[i].n_inner, &s[i], at);
+        else if (p->call)
+            p->call[at++] = &s[i];
+        else
+            at++;
+        s[i].last = at;
+    }
+    return at;
 }
 
-/* The same in any order of steps. */
-static void touch_between(sn_plan *p, int buffer, int step) {
-    sn_buffer *b = &p->buffer[buffer];
-    if (b->first < 0 || b->first > step) b->first = step;
-    if (b->last < step) b->last = step;
+/* The step uses the buffer: in a loop from its first to its last call, because the next iteration does, too. */
+static void touch(sn_buffer *b, const sn_step *s) {
+    if (b->first < 0 || b->first > s->first) b->first = s->first;
+    if (b->last < s->last - 1) b->last = s->last - 1;
+}
+
+static void touch_all(sn_plan *p, const sn_step *s) {
+    for (int i = 0; i < s->n_in + s->n_out; i++) touch(&p->buffer[sn_view_of(s, i)->buffer], s);
+    for (int i = 0; s->scan && i < s->scan->n_window; i++)
+        if (s->scan->window[i].operand < 0) touch(&p->buffer[s->scan->window[i].local], s);
+    for (int i = 0; s->kind != SN_STEP_ROWS && i < s->n_inner; i++) touch_all(p, &s->inner[i]);
 }
 
 static void find_lifetimes(sn_plan *p) {
+    p->n_call = number_calls(p, p->step, p->n_step, NULL, 0);
     for (int i = 0; i < p->n_buffer; i++) p->buffer[i].first = p->buffer[i].last = -1;
-    for (int s = 0; s < p->n_step; s++) {
-        for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
-        for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
-    }
-    for (int k = 0; k < p->n_scan; k++) { /* through windows, in every iteration */
-        const sn_scan_loop *l = &p->scan[k];
-        for (int end = 0; end < 2; end++) {
-            int step = end ? l->last - 1 : l->first;
-            for (int i = 0; i < l->n_in; i++) touch_between(p, l->in[i].buffer, step);
-            for (int i = 0; i < l->n_out; i++) touch_between(p, l->out[i].buffer, step);
-            for (int i = 0; i < 2 * l->n_carry; i++)
-                touch_between(p, l->carry[i / 2].local[i % 2], step);
-            for (int i = 0; l->recompute && i < l->recompute->n; i++) {
-                touch_between(p, l->recompute->carry[i].local[0], step);
-                touch_between(p, l->recompute->carry[i].local[1], step);
-                touch_between(p, l->recompute->past[i].home, step);
-            }
-        }
-    }
-    for (int k = 0; k < p->n_loop; k++) /* the next iteration needs them again */
-        for (int i = 0; i < p->n_buffer; i++) {
-            sn_buffer *b = &p->buffer[i];
-            int first = p->loop[k].first, last = p->loop[k].last - 1;
-            if (b->first > last || b->last < first || b->first < 0) continue;
-            if (b->first > first) b->first = first;
-            if (b->last < last) b->last = last;
-        }
+    for (int i = 0; i < p->n_step; i++) touch_all(p, &p->step[i]);
 }
 
 typedef struct slot {
@@ -83,7 +75,7 @@ static int pick_slot(const slot *s, int n, int64_t need, int step) {
 /* By time: a slot is reused as soon as it is free, while it is in the cache. */
 static void assign_by_time(sn_plan *p, sn_buffer_kind kind, int *n_slot) {
     slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
-    for (int step = 0; step < p->n_step; step++)
+    for (int step = 0; step < p->n_call; step++)
         for (int i = 0; i < p->n_buffer; i++) {
             sn_buffer *b = &p->buffer[i];
             if (b->kind != kind || b->first != step) continue;
@@ -171,41 +163,47 @@ static int place_of(const sn_plan *p, const sn_view *v) {
     return b->kind == SN_BUF_TEMP ? b->slot : p->n_slot + v->buffer;
 }
 
-static void place_barriers(sn_plan *p) {
-    size_t n = (size_t)(p->n_slot + p->n_buffer);
-    uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
-    /* number of loops that have been walked twice, since an iteration waits for the previous one */
-    int again = 0;
-    for (int s = 0; s < p->n_step; s++) {
-        sn_step *t = &p->step[s];
-        const sn_scan_loop *scan = sn_scan_around(p, s); /* as a whole, before its first step */
-        const sn_view *in = scan ? scan->in : t->in, *out = scan ? scan->out : t->out;
-        int n_in = scan ? scan->n_in : t->n_in, n_out = scan ? scan->n_out : t->n_out;
-        for (int i = 0; i < n_in; i++) t->barrier |= written[place_of(p, &in[i])];
-        for (int i = 0; i < n_out; i++) {
-            int k = place_of(p, &out[i]);
-            t->barrier |= read[k] | written[k];
+/* By place: what steps since the last barrier do to it. */
+enum { READ = 1, WRITTEN = 2 };
+typedef struct accesses {
+    size_t n;
+    uint8_t *what;
+} accesses;
+
+static void place_barriers(sn_plan *p, sn_step *step, int n, accesses *since) {
+    for (sn_step *s = step; s < step + n; s++) {
+        if (s->kind == SN_STEP_ROWS) { /* twice: an iteration waits for the one before it */
+            for (int again = 0; again < 2; again++) place_barriers(p, s->inner, s->n_inner, since);
+            continue;
         }
-        if (t->barrier) {
-            memset(read, 0, n);
-            memset(written, 0, n);
-        }
-        for (int i = 0; i < n_in; i++) read[place_of(p, &in[i])] = 1;
-        for (int i = 0; i < n_out; i++) written[place_of(p, &out[i])] = 1;
-        if (scan) s = scan->last - 1;
-        const sn_row_loop *loop = sn_row_blocks_loop(p, s);
-        if (loop && s + 1 == loop->last && again <= loop - p->loop) {
-            again++;
-            s = loop->first - 1;
-        }
+        sn_step *first = p->call[s->first];
+        for (int i = 0; i < s->n_in + s->n_out; i++)
+            first->barrier |=
+                since->what[place_of(p, sn_view_of(s, i))] >= (i < s->n_in ? WRITTEN : READ);
+        if (first->barrier) memset(since->what, 0, since->n);
+        for (int i = 0; i < s->n_in + s->n_out; i++)
+            since->what[place_of(p, sn_view_of(s, i))] |= i < s->n_in ? READ : WRITTEN;
     }
 }
 
 void sn_plan_memory(sn_plan *p) {
+    for (int i = 0; i < p->n_step; i++)
+        if (p->step[i].kind == SN_STEP_ROWS) sn_row_blocks_bind(&p->step[i]);
     find_lifetimes(p);
+    p->call = sn_arena_alloc(p->m, sizeof(sn_step *) * (size_t)(p->n_call + 1));
+    number_calls(p, p->step, p->n_step, NULL, 0);
     assign_slots(p);
-    place_barriers(p);
+    size_t n = (size_t)(p->n_slot + p->n_buffer);
+    accesses since = {n, sn_arena_alloc(p->m, n + 1)};
+    place_barriers(p, p->step, p->n_step, &since);
 }
+
+const sn_step *sn_step_within(const sn_step *s, sn_step_kind loop) {
+    for (s = s->around; s && s->kind != loop;) s = s->around;
+    return s;
+}
+
+/* ---- printing ---- */
 
 static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     static const char *const kinds[] = {"input", "output", "param", "state",
@@ -229,83 +227,65 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     }
 }
 
-static void print_carries(FILE *f, const sn_plan *p, const sn_scan_carry *c, int n) {
-    for (int i = 0; i < n; i++)
-        fprintf(f, "       carry windows %d %d of locals %d %d\n", c[i].now, c[i].next,
-                p->buffer[c[i].local[0]].slot, p->buffer[c[i].local[1]].slot);
-}
-
-static void print_places(FILE *f, const sn_plan *p, const sn_scan_place *q, int n) {
-    for (int i = 0; i < n; i++) {
-        const sn_buffer *home = &p->buffer[q[i].home];
-        fprintf(f, "       window %d by ", q[i].at);
-        sn_print_dim(f, p->m, q[i].step);
-        fprintf(f, " from %s %d\n", home->kind == SN_BUF_LOCAL ? "local" : "window",
-                home->kind == SN_BUF_LOCAL ? home->slot : q[i].home);
+static void print_scan(FILE *f, const sn_plan *p, const sn_step *s, int indent) {
+    const sn_scan_loop *l = s->scan;
+    fprintf(f, ", %d parts ", l->n_tile);
+    sn_print_dims(f, p->m, l->n_tile, l->parts);
+    fputs(" of ", f);
+    sn_print_dim(f, p->m, l->length);
+    fprintf(f, " elements%s%s", l->reverse ? " from the last one on" : "",
+            l->recomputes ? ", with carries computed again" : "");
+    for (int i = 0; i < l->n_window; i++) {
+        static const char *const index[SN_INDEX_COUNT] = {"part",  "element", "segment",
+                                                          "place", "turn",    "next turn"};
+        const sn_window *w = &l->window[i];
+        fprintf(f, "\n%*swindow %d by ", indent, "", w->buffer);
+        sn_print_dim(f, p->m, w->step);
+        fprintf(f, " for each %s, parts by ", index[w->index]);
+        sn_print_dims(f, p->m, l->n_tile, w->tile_step);
+        if (w->operand < 0)
+            fprintf(f, " of local%d", p->buffer[w->local].slot);
+        else
+            fprintf(f, " of operand %d", w->operand);
     }
 }
 
-static void print_recompute(FILE *f, const sn_plan *p, const sn_recompute *a) {
-    fprintf(f, "       recompute: to step %d, to %d, to %d\n", a->restore_end - 1, a->store_end - 1,
-            a->step_end - 1);
-    print_carries(f, p, a->carry, a->n);
-    print_places(f, p, a->first, a->n);
-    print_places(f, p, a->past, a->n);
-    print_places(f, p, a->sequence, a->n_sequence);
+const char *sn_when_text(sn_when when) {
+    static const char *const text[] = {[SN_ALWAYS] = "",
+                                       [SN_IF_SEGMENT_BEGINS] = ", if a segment begins",
+                                       [SN_IF_SEGMENT_ENDS] = ", if a segment ends",
+                                       [SN_IF_SEGMENT_GOES_ON] = ", if the segment goes on",
+                                       [SN_IF_FIRST] = ", first iteration",
+                                       [SN_IF_LATER] = ", later iterations",
+                                       [SN_IF_SINGLE] = ", if there was one iteration",
+                                       [SN_IF_SEVERAL] = ", if there were several iterations"};
+    return text[when];
 }
 
 /* Everything that the code depends on. */
-static void print_scan(FILE *f, const sn_plan *p, int k) {
-    const sn_scan_loop *l = &p->scan[k];
-    fprintf(f, "scan %d in %d: steps %d to %d, hoisted %d, body %d to %d, for each of ", k,
-            l->parent, l->first, l->last - 1, l->hoisted_end - l->begin, l->begin, l->end - 1);
-    sn_print_dim(f, p->m, l->length);
-    fprintf(f, " elements%s, parts ", l->reverse ? " from the last one on" : "");
-    sn_print_dims(f, p->m, l->n_tile, l->parts);
-    fputc('\n', f);
-    for (int i = 0; i < l->n_window; i++) {
-        const sn_window *w = &l->window[i];
-        const sn_view *base =
-            w->operand < l->n_in ? &l->in[w->operand] : &l->out[w->operand - l->n_in];
-        fprintf(f, "       window %d%s by ", w->buffer, w->per_segment ? " of segments" : "");
-        sn_print_dim(f, p->m, w->step);
-        fputs(" parts by ", f);
-        sn_print_dims(f, p->m, l->n_tile, w->tile_step);
-        fputs(" of ", f);
-        print_view(f, p, base);
-        fputc('\n', f);
+static void print_step(FILE *f, const sn_plan *p, const sn_step *s, int depth) {
+    static const char *const kind[] = {
+        "", "for rows: ", "for parts: ", "for elements: ", "for a segment: "};
+    const int indent = 2 * depth + 7;
+    if (s->kind == SN_STEP_CALL)
+        fprintf(f, "%s%*d ", s->barrier ? "---- barrier\n" : "", indent - 3, s->first);
+    else
+        fprintf(f, "%*s", indent - 2, "");
+    fprintf(f, "%s%s%s", kind[s->kind], sn_ops[s->node->op].name, sn_when_text(s->when));
+    if (s->rows) {
+        fprintf(f, ", iterations of %lld of ", (long long)s->block_rows);
+        sn_print_dim(f, p->m, s->rows);
     }
-    print_carries(f, p, l->carry, l->n_carry);
-    if (l->recompute) print_recompute(f, p, l->recompute);
+    if (s->scan) print_scan(f, p, s, indent);
+    for (int i = 0; i < s->n_in + s->n_out; i++) {
+        fprintf(f, "\n%*s%s ", indent, "", i < s->n_in ? "in " : "out");
+        print_view(f, p, sn_view_of(s, i));
+    }
+    fputc('\n', f);
+    for (int i = 0; i < s->n_inner; i++) print_step(f, p, &s->inner[i], depth + 1);
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {
-    fprintf(f, "%d steps, %d slots\n", p->n_step, p->n_slot);
-    for (int k = 0; k < p->n_loop; k++) {
-        fprintf(f, "steps %d to %d: for %lld of ", p->loop[k].first, p->loop[k].last - 1,
-                (long long)p->loop[k].block_rows);
-        sn_print_dim(f, p->m, p->loop[k].rows);
-        fputs(" rows at a time\n", f);
-    }
-    for (int k = 0; k < p->n_scan; k++) print_scan(f, p, k);
-    for (int s = 0; s < p->n_step; s++) {
-        const sn_step *t = &p->step[s];
-        fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
-                sn_row_blocks_iteration(t->iteration));
-        if (t->rows) {
-            fprintf(f, ", iterations of %lld of ", (long long)t->block_rows);
-            sn_print_dim(f, p->m, t->rows);
-        }
-        fputc('\n', f);
-        for (int i = 0; i < t->n_in; i++) {
-            fprintf(f, "       in  ");
-            print_view(f, p, &t->in[i]);
-            fputc('\n', f);
-        }
-        for (int i = 0; i < t->n_out; i++) {
-            fprintf(f, "       out ");
-            print_view(f, p, &t->out[i]);
-            fputc('\n', f);
-        }
-    }
+    fprintf(f, "%d calls, %d slots\n", p->n_call, p->n_slot);
+    for (int i = 0; i < p->n_step; i++) print_step(f, p, &p->step[i], 0);
 }

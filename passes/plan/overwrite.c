@@ -2,8 +2,6 @@
  * last time becomes the part of the result's buffer that the kernel writes. */
 #include "passes/plan/overwrite.h"
 #include "passes/plan/in_place.h"
-#include "passes/plan/row_blocks.h"
-#include "passes/plan/scan.h"
 
 /* By buffer: the first and the last step that use it, and whether all are plain. */
 typedef struct life {
@@ -16,11 +14,10 @@ typedef struct search {
     life *life;
 } search;
 
-/* Runs once, outside of loops. */
+/* A call that runs once. */
 static bool is_plain(const sn_plan *p, int at) {
     const sn_step *s = &p->step[at];
-    return s->iteration == SN_ITER_EACH && !s->rows && !s->n_inner && !s->scan &&
-           !sn_row_blocks_loop(p, at) && !sn_scan_around(p, at);
+    return s->kind == SN_STEP_CALL && s->when == SN_ALWAYS && !s->rows;
 }
 
 static void find_lives(const sn_plan *p, life *l) {
@@ -28,16 +25,11 @@ static void find_lives(const sn_plan *p, life *l) {
     for (int k = 0; k < p->n_step; k++) {
         const sn_step *s = &p->step[k];
         for (int i = 0; i < s->n_in + s->n_out; i++) {
-            life *x = &l[i < s->n_in ? s->in[i].buffer : s->out[i - s->n_in].buffer];
+            life *x = &l[sn_view_of(s, i)->buffer];
             if (x->first < 0) x->first = k;
             x->last = k;
             x->plain &= is_plain(p, k);
         }
-    }
-    for (int k = 0; k < p->n_scan; k++) { /* whose steps use windows of these */
-        const sn_scan_loop *s = &p->scan[k];
-        for (int i = 0; i < s->n_in + s->n_out; i++)
-            l[i < s->n_in ? s->in[i].buffer : s->out[i - s->n_in].buffer].plain = false;
     }
 }
 
@@ -52,13 +44,15 @@ static bool span(const sn_plan *p, const sn_view *v, int64_t *from, int64_t *to)
     return true;
 }
 
-/* Whether no view of the buffer shares an element with x. */
-static bool avoids(const sn_plan *p, const sn_view *v, int n, const sn_view *x) {
+/* Whether no operand of a step, and no result, shares an element with x; of a loop: its buffer. */
+static bool avoids(const sn_plan *p, const sn_step *s, bool results, const sn_view *x) {
     int64_t from, to, first, end;
-    for (int i = 0; i < n; i++)
-        if (v[i].buffer == x->buffer && (!span(p, x, &from, &to) || !span(p, &v[i], &first, &end) ||
-                                         (first < to && from < end)))
+    for (int i = 0; i < s->n_in + (results ? s->n_out : 0); i++) {
+        const sn_view *v = sn_view_of(s, i);
+        if (v->buffer == x->buffer && (s->kind != SN_STEP_CALL || !span(p, x, &from, &to) ||
+                                       !span(p, v, &first, &end) || (first < to && from < end)))
             return false;
+    }
     return true;
 }
 
@@ -70,11 +64,8 @@ static bool can_move(const search *f, int at, const sn_view *x, const sn_view *t
     if (b->kind != SN_BUF_TEMP || !l->plain || l->last > at ||
         sn_dim_product(f->p->m, x->rank, x->shape) != b->count)
         return false;
-    for (int k = l->first; k <= at; k++) {
-        const sn_step *s = &f->p->step[k];
-        if (!avoids(f->p, s->in, s->n_in, to)) return false;
-        if (k < at && !avoids(f->p, s->out, s->n_out, to)) return false;
-    }
+    for (int k = l->first; k <= at; k++)
+        if (!avoids(f->p, &f->p->step[k], k < at, to)) return false;
     return true;
 }
 
@@ -92,7 +83,7 @@ static void move(const search *f, int buffer, sn_view to) {
     for (int k = from->first; k <= from->last; k++) {
         sn_step *s = &f->p->step[k];
         for (int i = 0; i < s->n_in + s->n_out; i++) {
-            sn_view *v = i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+            sn_view *v = sn_view_of(s, i);
             if (v->buffer != buffer) continue;
             v->buffer = to.buffer;
             v->offset = sn_dim_add(f->p->m, v->offset, to.offset);

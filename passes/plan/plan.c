@@ -1,4 +1,4 @@
-/* plan.c: from an entry's graph to a list of kernel calls: which tensor lives in which buffer,
+/* plan.c: from an entry's graph to kernel calls and loops over them: which tensor lives in which buffer,
  * which are only views, which copies are unavoidable, where results can be written in place. Memory
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
@@ -346,10 +346,8 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         copy_operand(p, last_step(p), 0, last_step(p)->in[0], NULL,
                      "a sum over ranks is computed in place, and its operand is read elsewhere");
     if (kernel->contraction) fit_product(p, n);
-    for (int i = 0, when = SN_ITER_EACH; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
-        if (when == SN_ITER_EACH) plan_single_iteration(p, i);
-        when = last_step(p)->iteration;
-    }
+    for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++)
+        if (last_step(p)->when == SN_ALWAYS) plan_single_iteration(p, i);
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
         copy_factor(p, last_step(p), 0);
         sn_pack_view(p->m, last_step(p));
@@ -372,17 +370,17 @@ static sn_view sum_over_rows(sn_planner *p, int first, const sn_node *x) {
         sn_step *s = &p->plan->step[i];
         memcpy(t->in, s->in, sizeof *t->in * n->n_in);
         t->in[n->n_in] = t->out[0] = s->out[0];
-        s->iteration = SN_ITER_FIRST;
-        t->iteration = SN_ITER_LATER;
+        s->when = SN_IF_FIRST;
+        t->when = SN_IF_LATER;
         return part;
     }
     sum = sn_planner_fresh(p, x, NULL);
     sn_planner_copy(p, part, sum, "the sum of the loop's first rows");
-    last_step(p)->iteration = SN_ITER_FIRST;
+    last_step(p)->when = SN_IF_FIRST;
     sn_step *t = sn_planner_step(p, sn_row_blocks_add(p->m, &sum), 2, 1);
     t->in[0] = t->out[0] = sum;
     t->in[1] = part;
-    t->iteration = SN_ITER_LATER;
+    t->when = SN_IF_LATER;
     return sum;
 }
 
@@ -417,8 +415,7 @@ static void plan_row_blocked(sn_planner *p, sn_node *n) {
         result[i] = of_rows ? sn_planner_view(p, x) : sum_over_rows(p, first, x);
     }
     p->inside = false;
-    sn_step whole = sn_row_blocks_fold(p->plan, n, first, first_buffer, result);
-    *sn_planner_step(p, n, 0, 0) = whole;
+    sn_row_blocks_fold(p, n, first, first_buffer, result);
     p->view[n->id] = result;
 }
 
@@ -447,7 +444,7 @@ static void end_row_sums(sn_planner *p) {
         product = &p->plan->step[at];
         end->in[0] = sn_view_transpose(&panels, (const int64_t[]){1, 0});
         end->out[0] = sn_view_transpose(&to, (const int64_t[]){1, 0});
-        end->iteration = product->iteration;
+        end->when = product->when;
         end->rows = product->rows;
         end->block_rows = product->block_rows;
     }
@@ -459,32 +456,29 @@ static void end_row_sums(sn_planner *p) {
 static void plan_single_iteration(sn_planner *p, int i) {
     sn_node *n = last_step(p)->node, *x = n->in[i];
     if (x->op != SN_OP_result || x->in[0]->op != SN_OP_row_blocked || p->users[x->id] != 1) return;
-    const sn_step *whole = find_step(p, x->in[0]);
+    const sn_step loop = *find_step(p, x->in[0]);
     int index = (int)sn_attr_int(x, SN_A_index, 0);
-    sn_step *product = sn_row_blocks_product(whole, index);
+    sn_step *product = sn_row_blocks_product(&loop, index);
     sn_node *all = product ? sn_row_blocks_epilogue(product->node, n, i) : NULL;
     if (!all) return;
-    sn_buffer *sum = &p->plan->buffer[whole->out[index].buffer];
-    const sn_view *const read[2] = {whole->in, whole->out};
-    int n_read = whole->n_in;
+    sn_buffer *sum = &p->plan->buffer[loop.out[index].buffer];
     sum->rows = sn_attr_get(x->in[0], SN_A_dim)->i;
     sum->row_limit = sn_attr_int(x->in[0], SN_A_rows, 1);
     sn_step *s = last_step(p), *t;
     product->rows = s->rows = sum->rows;
     product->block_rows = s->block_rows = sum->row_limit;
-    s->iteration = SN_ITER_SEVERAL;
+    s->when = SN_IF_SEVERAL;
     t = sn_planner_step(p, all, all->n_in, n->n_result);
     s = t - 1;
     for (int k = 0; k < 2; k++) {
-        int at = product->in[k].buffer;
         t->in[k] = product->in[k];
-        t->in[k].buffer = at < n_read ? read[0][at].buffer : read[1][at - n_read].buffer;
+        t->in[k].buffer = sn_view_of(&loop, product->in[k].buffer)->buffer;
         t->in[k].row_stride = 0;
     }
     for (int k = 0, at = 2; k < n->n_in; k++)
         if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, product->node->shape);
     memcpy(t->out, s->out, sizeof *t->out * n->n_result);
-    t->iteration = SN_ITER_SINGLE;
+    t->when = SN_IF_SINGLE;
     t->rows = s->rows;
     t->block_rows = s->block_rows;
     end_row_sums(p);
@@ -628,11 +622,6 @@ static bool plan_calls(sn_planner *p) {
 
 static bool plan_remat(sn_planner *p) {
     return !p->budget || sn_plan_remat(p->plan, p->budget);
-}
-
-static bool plan_unfold(sn_planner *p) {
-    sn_row_blocks_unfold(p->plan);
-    return true;
 }
 
 static bool plan_collectives(sn_planner *p) {

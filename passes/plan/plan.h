@@ -1,5 +1,5 @@
-/* plan.h: the interface between passes and code generation: for each entry a straight list of
- * kernel calls over buffers.
+/* plan.h: the interface between passes and code generation: for each entry a tree of steps, kernel calls over
+ * buffers and loops over them.
  *
  * Every operand of a kernel is a *view*: a base buffer with an offset and a stride for each axis
  * (in elements, polynomials of symbolic dims). So transposes, slices, splits and broadcasts cost
@@ -38,15 +38,29 @@ typedef struct sn_buffer {
     int slot;        /* temporaries: slot of the workspace; locals: of a thread's locals */
 } sn_buffer;
 
-/* When a step runs: in a loop in every iteration, the first, later ones; after a loop always, or
- * only if there was one iteration, or several. */
-typedef enum sn_iteration {
-    SN_ITER_EACH,
-    SN_ITER_FIRST,
-    SN_ITER_LATER,
-    SN_ITER_SINGLE,
-    SN_ITER_SEVERAL,
-} sn_iteration;
+/* A step is a call of a kernel, or a loop over the steps in it. */
+typedef enum sn_step_kind {
+    SN_STEP_CALL,
+    /* for block_rows of `rows` rows at a time, at least once; the dim `rows` is their number inside */
+    SN_STEP_ROWS,
+    /* for each part of a scan's independent axes: a thread runs its own without waiting for others */
+    SN_STEP_SCAN,
+    SN_STEP_ELEMENTS, /* in a scan, for each element of its sequences */
+    SN_STEP_SEGMENT, /* in that, for the elements of the segment from its first to this one (scan_recompute.c) */
+} sn_step_kind;
+
+/* When a step runs: always; in a scan depending on the element; in a loop over rows in one iteration; after it
+ * depending on how many there were. */
+typedef enum sn_when {
+    SN_ALWAYS,
+    SN_IF_SEGMENT_BEGINS,
+    SN_IF_SEGMENT_ENDS,
+    SN_IF_SEGMENT_GOES_ON, /* not for the last element of a loop over a segment */
+    SN_IF_FIRST,
+    SN_IF_LATER,
+    SN_IF_SINGLE,
+    SN_IF_SEVERAL,
+} sn_when;
 
 /* What a call waits for. An all_gather that ends an entry in the memory of a state may be left to the
  * next run, in which a call before the first use of the state waits, if one was left. */
@@ -57,101 +71,73 @@ typedef enum sn_wait {
     SN_WAIT_LEFT,  /* what an earlier run has left */
 } sn_wait;
 
-struct sn_scan_loop;
+/* What a window of a scan follows. Elements, and segments of them, are counted in the order of the scan that
+ * stores a carry by segment: in one that computes carries again, from the last iteration on. */
+typedef enum sn_index {
+    SN_BY_PART,    /* of the independent axes only */
+    SN_BY_ELEMENT, /* as it lies in the sequence */
+    SN_BY_SEGMENT,
+    SN_BY_PLACE,  /* of the element in its segment */
+    SN_BY_PARITY, /* of carries in two places: the element's number modulo 2; the next one's */
+    SN_BY_NEXT_PARITY,
+    SN_INDEX_COUNT
+} sn_index;
 
-/* One kernel call. `node` defines the computation (FUSED, or a PRIM with a separate kernel);
- * operand i of the node is in[i]. During planning, `inner` are the calls of a row_blocked
- * node (row_blocks.h), or with `scan` of a scan (scan.h). */
+/* A window of a scan: an operand's part tile_step[k] times the number of the part on independent axis k further, and
+ * `step` elements times `index`. */
+enum { SN_SCAN_TILES = 4 };
+typedef struct sn_window {
+    int buffer;  /* of kind SN_BUF_WINDOW */
+    int operand; /* of the scan; from n_in on its results; -1: it is of buffer `local` */
+    int local;
+    sn_index index;
+    sn_dim step, tile_step[SN_SCAN_TILES];
+} sn_window;
+
+typedef struct sn_scan_loop {
+    bool reverse;
+    bool segments;   /* its steps or windows use them */
+    bool recomputes; /* carries of the scan in the other direction (scan_recompute.c) */
+    sn_dim length;
+    int n_tile;
+    sn_dim parts[SN_SCAN_TILES];
+    int n_window;
+    sn_window *window;
+} sn_scan_loop;
+
+/* A step of the plan. `node` defines what a call computes (FUSED, or a PRIM with a separate kernel);
+ * operand i of the node is in[i]. A loop over rows and a scan have the operands of their node, and after
+ * the results what exists for their steps only: each buffer that these use. */
 typedef struct sn_step {
+    sn_step_kind kind;
+    sn_when when;
     sn_node *node;
     int n_in, n_out;
     sn_view *in, *out;
-    /* wait for all threads first: the step depends on one since the last barrier, or overwrites its
-     * operands */
+    /* wait for all threads first: the call depends on one since the last barrier, or overwrites its
+     * operands; of the first call of a scan: before the scan */
     bool barrier;
     sn_wait wait; /* of a collective */
-    sn_iteration iteration;
-    /* not 0: rows of the loop, for SINGLE and SEVERAL; for FIRST: only if there are several
+    /* of a loop over rows; not 0: of the loop that SINGLE and SEVERAL are about; for FIRST: only if there are several
      * iterations */
     sn_dim rows;
     int64_t block_rows; /* maximum number of rows per iteration */
     struct sn_step *inner;
     int n_inner;
-    const struct sn_scan_loop *scan;
+    sn_scan_loop *scan;
     const char *why; /* of a copy: what it is for, and what avoids it; NULL: it is none */
-} sn_step;
-
-/* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
- * `rows` is the number of rows of the iteration. */
-typedef struct sn_row_loop {
+    /* by sn_plan_memory: the loop around it (NULL: none), and its calls [first, last) */
+    const struct sn_step *around;
     int first, last;
-    sn_dim rows;
-    int64_t block_rows;
-} sn_row_loop;
-
-/* A window of a scan: begins at `base` and moves by `step` elements from one iteration to the next,
- * by tile_step[k] from one part of independent axis k to the next. */
-enum { SN_SCAN_TILES = 4 };
-typedef struct sn_window {
-    int buffer;  /* of kind SN_BUF_WINDOW */
-    int operand; /* of the scan; from n_in on its results */
-    sn_dim step, tile_step[SN_SCAN_TILES];
-    bool per_segment; /* moves from one segment to the next, and always forward */
-} sn_window;
-
-/* A carry: two locals, and windows of them that change places after each iteration. */
-typedef struct sn_scan_carry {
-    int now, next;
-    int local[2];
-} sn_scan_carry;
-
-/* A window `at` that is set to an element of what window `home` sees the first of. */
-typedef struct sn_scan_place {
-    int home, at;
-    sn_dim step;
-} sn_scan_place;
-
-/* Carries of the scan in the other direction. The first of each segment is in memory (scan_recompute.c);
- * before the loop's first element of a segment, the others are computed again: steps [begin, restore_end)
- * copy the first of the segment to `now`; for each element, [restore_end, store_end) store `now`, and
- * [store_end, step_end) compute `next` of it. Steps from `step_end` on are the element's. */
-typedef struct sn_recompute {
-    int n, restore_end, store_end, step_end;
-    sn_scan_carry *carry; /* [n] */
-    sn_scan_place *first; /* [n] of what is in memory, by segment */
-    sn_scan_place *past;  /* [n] of a segment's carries; home: a local */
-    int n_sequence;
-    sn_scan_place *sequence; /* [n_sequence] what the steps read, by element */
-} sn_recompute;
-
-/* Steps [first, last), a loop over `length` elements for each part of the independent axes: threads
- * share the parts, and a thread runs the whole loop without waiting for others. Steps before `begin`
- * run once a part before the iterations, those from `end` on after them. */
-typedef struct sn_scan_loop {
-    int first, begin, end, last;
-    int hoisted_end; /* steps [begin, hoisted_end) run for the first element of each segment only */
-    sn_recompute *recompute; /* NULL: nothing is computed again */
-    int parent;              /* the loop that it is nested in: no parts of its own; -1: none */
-    bool reverse;
-    sn_dim length;
-    int n_tile;
-    sn_dim parts[SN_SCAN_TILES];
-    int n_window, n_carry;
-    const sn_window *window;
-    const sn_scan_carry *carry;
-    int n_in, n_out;
-    const sn_view *in, *out; /* of the scan */
-} sn_scan_loop;
+} sn_step;
 
 typedef struct sn_plan {
     sn_module *m;
     const sn_entry *entry;
-    sn_step *step;
+    sn_step *step; /* [n_step] */
     int n_step;
-    sn_row_loop *loop; /* [n_loop] in order */
-    int n_loop;
-    sn_scan_loop *scan; /* [n_scan] in order, outer ones first */
-    int n_scan;
+    sn_step **call; /* [n_call] those of kind SN_STEP_CALL, in order */
+    int n_call;
     int n_local; /* slots of a thread's locals */
     sn_buffer *buffer;
     int n_buffer;
@@ -181,5 +167,13 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget);
 /* Steps with their views; buffers are numbered, so that plans that differ only in names print
  * alike. */
 void sn_plan_print(FILE *f, const sn_plan *p);
+/* Operand or result i of a step: results come after the operands. */
+static inline sn_view *sn_view_of(const sn_step *s, int i) {
+    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+}
+/* The innermost loop of this kind around a step; NULL: none. */
+const sn_step *sn_step_within(const sn_step *s, sn_step_kind loop);
+/* When a step runs, as ", first iteration"; "": always. */
+const char *sn_when_text(sn_when when);
 
 #endif

@@ -28,6 +28,18 @@ sn_step *sn_planner_step(sn_planner *p, sn_node *node, int n_in, int n_out) {
     return s;
 }
 
+sn_step *sn_planner_fold(sn_planner *p, sn_step_kind kind, sn_node *node, int first) {
+    int n = p->plan->n_step - first;
+    sn_step *inner = sn_arena_alloc(p->m, sizeof *inner * (size_t)(n + 1));
+    memcpy(inner, p->plan->step + first, sizeof *inner * (size_t)n);
+    p->plan->n_step = first;
+    sn_step *s = sn_planner_step(p, node, 0, 0);
+    s->kind = kind;
+    s->inner = inner;
+    s->n_inner = n;
+    return s;
+}
+
 /* ---- views ---- */
 
 void sn_planner_set_view(sn_planner *p, const sn_node *n, sn_view v) {

@@ -24,6 +24,8 @@ typedef struct sn_planner {
 
 int sn_planner_buffer(sn_planner *p, sn_buffer_kind kind, const sn_node *type, const char *name);
 sn_step *sn_planner_step(sn_planner *p, sn_node *node, int n_in, int n_out);
+/* Makes a step of the steps from `first` on. */
+sn_step *sn_planner_fold(sn_planner *p, sn_step_kind kind, sn_node *node, int first);
 /* The buffer with this name, -1: there is none; the whole of a state, as the destination. */
 int sn_planner_find_buffer(const sn_planner *p, sn_buffer_kind kind, const char *name);
 sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name,

@@ -155,9 +155,9 @@ static bool written_between(const search *s, int b, int after, int before) {
 static double cost_of(const search *s, const sn_step *t) {
     double bytes = 0;
     for (int i = 0; i < t->n_inner; i++) bytes += cost_of(s, &t->inner[i]);
-    if (t->inner) return bytes;
+    if (t->kind != SN_STEP_CALL) return bytes;
     for (int i = 0; i < t->n_in + t->n_out; i++) {
-        const sn_view *v = i < t->n_in ? &t->in[i] : &t->out[i - t->n_in];
+        const sn_view *v = sn_view_of(t, i);
         double n =
             (double)sn_dim_eval(s->m, sn_dim_product(s->m, v->rank, v->shape), s->budget->symbol);
         bytes += n * (double)sn_dtype_size(v->dtype);
@@ -336,6 +336,16 @@ static sn_view *copy_views(search *s, int n, const sn_view *from) {
     return v;
 }
 
+/* A copy with views and steps of its own. */
+static sn_step copy_step(search *s, const sn_step *from) {
+    sn_step t = *from;
+    t.in = copy_views(s, t.n_in, t.in);
+    t.out = copy_views(s, t.n_out, t.out);
+    t.inner = sn_arena_alloc(s->m, sizeof *t.inner * (size_t)(t.n_inner + 1));
+    for (int i = 0; i < t.n_inner; i++) t.inner[i] = copy_step(s, &from->inner[i]);
+    return t;
+}
+
 static void redirect(int n, sn_view *v, int n_made, const int *from, const int *to) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n_made; k++)
@@ -359,10 +369,8 @@ static void take(search *s, const chain *c) {
     p->n_step += c->n;
     for (int i = 0; i < c->n; i++) {
         sn_step *t = &p->step[c->until + i];
-        *t = p->step[c->step[i]]; /* all of them before `until` */
+        *t = copy_step(s, &p->step[c->step[i]]); /* all of them before `until` */
         s->cost[c->until + i] = s->cost[c->step[i]];
-        t->in = copy_views(s, t->n_in, t->in);
-        t->out = copy_views(s, t->n_out, t->out);
         redirect(t->n_in, t->in, n, list, whole);
         redirect(t->n_out, t->out, n, list, fresh);
     }

@@ -3,6 +3,7 @@
 #include "passes/plan/row_blocks.h"
 #include "passes/graph_util.h"
 #include "passes/holds.h"
+#include "passes/plan/edit.h"
 #include "passes/plan/in_place.h"
 #include "passes/plan/scan.h"
 #include "passes/view.h"
@@ -108,7 +109,7 @@ sn_node *sn_row_blocks_end_sums(const sn_node *panels, sn_op op) {
 sn_step *sn_row_blocks_product(const sn_step *whole, int index) {
     for (int i = 0; i < whole->n_inner; i++) {
         sn_step *s = &whole->inner[i];
-        if (s->iteration == SN_ITER_FIRST && sn_kernel_of(s->node)->contraction &&
+        if (s->when == SN_IF_FIRST && sn_kernel_of(s->node)->contraction &&
             s->out[0].buffer == whole->n_in + index)
             return s;
     }
@@ -118,10 +119,8 @@ sn_step *sn_row_blocks_product(const sn_step *whole, int index) {
 /* ---- results in the place of operands ---- */
 
 static bool reads_buffer(const sn_step *s, int buffer, int but) {
-    for (int i = 0; i < s->n_in; i++)
-        if (i != but && s->in[i].buffer == buffer) return true;
-    for (int i = 0; i < s->n_out; i++)
-        if (s->out[i].buffer == buffer) return true;
+    for (int i = 0; i < s->n_in + s->n_out; i++)
+        if (i != but && sn_view_of(s, i)->buffer == buffer) return true;
     return false;
 }
 
@@ -157,14 +156,7 @@ static void overwrite(const body *b) {
         for (int o = 0; s->node->op == SN_OP_map_reduce && o < s->n_out; o++)
             for (int i = 0; i < s->n_in; i++) {
                 if (!may_overwrite(b, at, i, o)) continue;
-                int old = s->out[o].buffer, new = s->in[i].buffer;
-                for (int k = b->first; k < b->p->n_step; k++) {
-                    sn_step *t = &b->p->step[k];
-                    for (int v = 0; v < t->n_in; v++)
-                        if (t->in[v].buffer == old) t->in[v].buffer = new;
-                    for (int v = 0; v < t->n_out; v++)
-                        if (t->out[v].buffer == old) t->out[v].buffer = new;
-                }
+                sn_plan_rename(b->p, s->out[o].buffer, s->in[i].buffer, b->first, b->p->n_step);
                 break;
             }
     }
@@ -178,18 +170,10 @@ static sn_dim step_of_rows(const sn_view *v, sn_dim rows) {
     return 0;
 }
 
-static sn_view *views_for(sn_module *m, int n, const sn_view *from) {
-    sn_view *v = sn_arena_alloc(m, sizeof *v * (size_t)(n + 1));
-    if (n) memcpy(v, from, sizeof *v * (size_t)n);
-    return v;
-}
-
 /* The index of the buffer among the operands and results of the whole step, which grow. */
 static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
-    for (int i = 0; i < whole->n_in; i++)
-        if (whole->in[i].buffer == buffer) return i;
-    for (int i = 0; i < whole->n_out; i++)
-        if (whole->out[i].buffer == buffer) return whole->n_in + i;
+    for (int i = 0; i < whole->n_in + whole->n_out; i++)
+        if (sn_view_of(whole, i)->buffer == buffer) return i;
     if (!made) {
         sn_module_fail(p->m, SN_ERR_INTERNAL,
                        "row_blocked: a kernel reads something that is not an operand");
@@ -200,106 +184,53 @@ static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
     return whole->n_in + whole->n_out - 1;
 }
 
-sn_step sn_row_blocks_fold(sn_plan *p, sn_node *n, int first, int first_buffer,
-                           const sn_view *result) {
+sn_step *sn_row_blocks_fold(sn_planner *planner, sn_node *n, int first, int first_buffer,
+                            const sn_view *result) {
+    sn_plan *p = planner->plan;
     sn_module *m = p->m;
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i, each;
     const body b = {p, first, first_buffer, n->n_result, result};
     overwrite(&b);
-    int64_t max_rows = sn_attr_int(n, SN_A_rows, 1);
-    sn_step whole = {.node = n, .n_out = n->n_result, .n_inner = p->n_step - first};
-    int n_views = whole.n_out + p->n_buffer - first_buffer, n_read = 0;
+    int n_read = 0;
     for (int i = first; i < p->n_step; i++) n_read += p->step[i].n_in;
-    whole.out = sn_arena_alloc(m, sizeof *whole.out * (size_t)(n_views + 1));
-    whole.in = sn_arena_alloc(m, sizeof *whole.in * (size_t)(n_read + 1));
-    memcpy(whole.out, result, sizeof *result * (size_t)whole.n_out);
-    for (int i = first; i < p->n_step; i++) /* operands, before results are numbered */
-        for (int k = 0; k < p->step[i].n_in; k++) {
-            const sn_view *v = &p->step[i].in[k];
+    sn_step *whole = sn_planner_fold(planner, SN_STEP_ROWS, n, first);
+    whole->rows = rows;
+    whole->block_rows = sn_attr_int(n, SN_A_rows, 1);
+    whole->n_out = n->n_result;
+    int n_views = whole->n_out + p->n_buffer - first_buffer;
+    whole->out = sn_arena_alloc(m, sizeof *whole->out * (size_t)(n_views + 1));
+    whole->in = sn_arena_alloc(m, sizeof *whole->in * (size_t)(n_read + 1));
+    memcpy(whole->out, result, sizeof *result * (size_t)whole->n_out);
+    for (int i = 0; i < whole->n_inner; i++) /* operands, before results are numbered */
+        for (int k = 0; k < whole->inner[i].n_in; k++) {
+            const sn_view *v = &whole->inner[i].in[k];
             bool known = v->buffer >= first_buffer;
-            for (int j = 0; j < whole.n_in && !known; j++) known = whole.in[j].buffer == v->buffer;
-            if (!known) whole.in[whole.n_in++] = *v;
+            for (int j = 0; j < whole->n_in && !known; j++)
+                known = whole->in[j].buffer == v->buffer;
+            if (!known) whole->in[whole->n_in++] = *v;
         }
     for (int k = first_buffer; k < p->n_buffer; k++)
         if (is_local(&b, k) && sn_dim_div(m, p->buffer[k].count, rows, &each))
-            p->buffer[k].max_count = sn_dim_mul(m, each, max_rows);
-    whole.inner = sn_arena_alloc(m, sizeof *whole.inner * (size_t)(whole.n_inner + 1));
-    for (int i = 0; i < whole.n_inner; i++) {
-        sn_step *t = &whole.inner[i];
-        *t = p->step[first + i];
-        t->in = views_for(m, t->n_in, t->in);
-        t->out = views_for(m, t->n_out, t->out);
+            p->buffer[k].max_count = sn_dim_mul(m, each, whole->block_rows);
+    for (int i = 0; i < whole->n_inner; i++) {
+        sn_step *t = &whole->inner[i];
         for (int k = 0; k < t->n_in + t->n_out; k++) {
-            sn_view *v = k < t->n_in ? &t->in[k] : &t->out[k - t->n_in];
+            sn_view *v = sn_view_of(t, k);
             if (!p->buffer[v->buffer].max_count) v->row_stride = step_of_rows(v, rows);
-            v->buffer = place_of(p, &whole, v->buffer, v->buffer >= first_buffer);
+            v->buffer = place_of(p, whole, v->buffer, v->buffer >= first_buffer);
         }
     }
-    p->n_step = first;
     return whole;
 }
 
-/* ---- a loop ---- */
-
-static void unfold_step(sn_plan *p, const sn_step *whole, sn_step *to) {
+void sn_row_blocks_bind(const sn_step *whole) {
     for (int i = 0; i < whole->n_inner; i++) {
-        to[i] = whole->inner[i];
-        to[i].in = views_for(p->m, to[i].n_in, to[i].in); /* a copy may refer to other buffers */
-        to[i].out = views_for(p->m, to[i].n_out, to[i].out);
-        for (int k = 0; k < to[i].n_in + to[i].n_out; k++) {
-            sn_view *v = k < to[i].n_in ? &to[i].in[k] : &to[i].out[k - to[i].n_in];
-            v->buffer = v->buffer < whole->n_in ? whole->in[v->buffer].buffer
-                                                : whole->out[v->buffer - whole->n_in].buffer;
+        sn_step *t = &whole->inner[i];
+        for (int k = 0; k < t->n_in + t->n_out; k++) {
+            sn_view *v = sn_view_of(t, k);
+            v->buffer = sn_view_of(whole, v->buffer)->buffer;
         }
     }
-}
-
-void sn_row_blocks_unfold(sn_plan *p) {
-    int n_step = p->n_step, n_loop = 0, n_scan = 0, at = 0;
-    for (int i = 0; i < p->n_step; i++) {
-        const sn_step *s = &p->step[i];
-        n_loop += s->inner && !s->scan;
-        n_step += s->scan ? 0 : s->n_inner;
-        if (s->scan) sn_scan_count(s, &n_step, &n_scan);
-    }
-    if (!n_loop && !n_scan) return;
-    sn_step *step = sn_arena_alloc(p->m, sizeof *step * (size_t)(n_step + 1));
-    p->loop = sn_arena_alloc(p->m, sizeof *p->loop * (size_t)(n_loop + 1));
-    p->scan = sn_arena_alloc(p->m, sizeof *p->scan * (size_t)(n_scan + 1));
-    for (int i = 0; i < p->n_step; i++) {
-        const sn_step *s = &p->step[i];
-        if (s->scan) {
-            at += sn_scan_unfold(p, s, step + at, at, -1);
-            continue;
-        }
-        if (!s->inner) {
-            step[at++] = *s;
-            continue;
-        }
-        unfold_step(p, s, step + at);
-        p->loop[p->n_loop++] = (sn_row_loop){.first = at,
-                                             .last = at + s->n_inner,
-                                             .rows = sn_attr_get(s->node, SN_A_dim)->i,
-                                             .block_rows = sn_attr_int(s->node, SN_A_rows, 1)};
-        at += s->n_inner;
-    }
-    p->step = step;
-    p->n_step = at;
-}
-
-const sn_row_loop *sn_row_blocks_loop(const sn_plan *p, int i) {
-    for (int k = 0; k < p->n_loop; k++)
-        if (i >= p->loop[k].first && i < p->loop[k].last) return &p->loop[k];
-    return NULL;
-}
-
-const char *sn_row_blocks_iteration(sn_iteration t) {
-    static const char *const words[] = {[SN_ITER_EACH] = "",
-                                        [SN_ITER_FIRST] = ", first iteration",
-                                        [SN_ITER_LATER] = ", later iterations",
-                                        [SN_ITER_SINGLE] = ", if there was one iteration",
-                                        [SN_ITER_SEVERAL] = ", if there were several iterations"};
-    return words[t];
 }
 
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {

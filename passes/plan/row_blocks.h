@@ -1,19 +1,15 @@
-/* row_blocks.h: the kernel calls of a row_blocked node, which run for a block of rows at a time:
- * first one step of the plan (so that rematerialisation and reordering treat it as a whole), at the
- * end a loop. */
+/* row_blocks.h: the loop over rows that a row_blocked node becomes. */
 #ifndef SN_PLAN_ROW_BLOCKS_H
 #define SN_PLAN_ROW_BLOCKS_H
 
-#include "passes/plan/plan.h"
+#include "passes/plan/planner.h"
 
-/* Folds the steps from `first` on into one step with `inner`: they compute the body of n, result i
- * into result[i], with buffers from `first_buffer` on created for them. Removes them from the plan.
- * In views of inner steps the buffer is the number of an operand or result of the step. */
-sn_step sn_row_blocks_fold(sn_plan *p, sn_node *n, int first, int first_buffer,
-                           const sn_view *result);
-
-/* Turns every such step into a loop. */
-void sn_row_blocks_unfold(sn_plan *p);
+/* Makes a loop of the steps from `first` on: they compute the body of n, result i into result[i], with
+ * buffers from `first_buffer` on created for them. In views of its steps the buffer is the number of an operand or
+ * result of the loop, so that a copy may refer to others; at the end sn_row_blocks_bind makes them buffers. */
+sn_step *sn_row_blocks_fold(sn_planner *p, sn_node *n, int first, int first_buffer,
+                            const sn_view *result);
+void sn_row_blocks_bind(const sn_step *loop);
 
 /* A product of rows as a node that adds itself to its last operand, of the same type; a kernel that
  * adds two tensors of that type. */
@@ -28,14 +24,8 @@ sn_node *sn_row_blocks_epilogue(sn_node *gemm, const sn_node *consumer, int i);
  * given as [panels, M]. */
 sn_node *sn_row_blocks_end_sums(const sn_node *panels, sn_op op);
 
-/* The first iteration's product that computes result `index` of a folded step; NULL: none. */
+/* The first iteration's product that computes result `index` of a loop; NULL: none. */
 sn_step *sn_row_blocks_product(const sn_step *whole, int index);
-
-/* The loop that contains step i; NULL: none. */
-const sn_row_loop *sn_row_blocks_loop(const sn_plan *p, int i);
-
-/* When a step runs, as ", first iteration"; "": always. */
-const char *sn_row_blocks_iteration(sn_iteration t);
 
 /* Number of elements of a buffer at these values of the symbolic dims. */
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol);

@@ -1,5 +1,13 @@
-/* scan.h: the kernel calls of a scan: first one step of the plan (so that rematerialisation and
- * reordering treat it as a whole), at the end a loop. */
+/* scan.h: the steps of a scan:
+ *
+ *     scan: for each part
+ *         copies of the carries to where they begin
+ *         elements: for each element
+ *             segment, if one ends: for its elements      scan_recompute.c
+ *                 the first carry, if it begins; stores the carry; computes the next one, if it goes on
+ *             stores a carry, if a segment begins         scan_recompute.c
+ *             the calls of the body
+ *         copies of the carries to the results */
 #ifndef SN_PLAN_SCAN_H
 #define SN_PLAN_SCAN_H
 
@@ -8,16 +16,10 @@
 /* The elements of a segment of a loop of this length, which has at most as many segments: about its
  * square root. Other parts of the code compute the same (codegen/entry.c). */
 int64_t sn_scan_segment(int64_t length);
-/* Steps that the step becomes, itself included, and loops. */
-void sn_scan_count(const sn_step *s, int *steps, int *scans);
-/* Writes the steps of `whole` to `to`, whose first will be p->step[at], and adds its
- * loops to p->scan, which has room; parent: -1, or the loop around it. Returns the number of
- * steps. */
-int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int parent);
-/* The outermost scan that step i is in; NULL: none. */
-const sn_scan_loop *sn_scan_around(const sn_plan *p, int i);
-/* How often step i runs. *segments: the length of a loop whose segments count instead, each once, 0: none;
+/* The loop over elements of a scan. */
+const sn_step *sn_scan_elements(const sn_step *scan);
+/* How often a step runs. *segments: the length of a loop whose segments count instead, each once, 0: none;
  * without it (NULL) their elements do. */
-sn_dim sn_scan_iterations(const sn_plan *p, int i, sn_dim *segments);
+sn_dim sn_scan_iterations(sn_module *m, const sn_step *s, sn_dim *segments);
 
 #endif

@@ -5,26 +5,33 @@
 #include "passes/plan/planner.h"
 #include "passes/plan/scan.h"
 
+/* A carry as windows of one local: what an iteration reads, and what it writes for the next one. */
+typedef struct scan_carry {
+    int now, next;
+} scan_carry;
+
 /* A scan that is being planned: its steps are those from `first` on. */
 typedef struct scan_plan {
     sn_scan s;
     sn_scan_loop *loop;
-    sn_window *window; /* [2 operands + results] */
-    sn_scan_carry *carry;
-    int n_carry;
+    const sn_view *in, *out; /* of the scan */
+    scan_carry *carry;
     int n_recomputed; /* sequences, the first ones, that are carries which are computed again */
     uint32_t saved;   /* bits of results that are stored for the first element of each segment */
     sn_order order;   /* of the body */
     int first;
 } scan_plan;
 
-/* scan_parts.c. A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
-sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
-                           const sn_node *type, bool moves);
+/* scan_parts.c. A window of operand (or result) i of the scan: what one iteration sees. */
+sn_view sn_scan_operand_window(sn_planner *p, scan_plan *c, int i, const sn_node *type,
+                               sn_index index);
+/* A window of one of the tensors of this type that lie in a local `step` elements apart. */
+int sn_scan_local_window(sn_planner *p, scan_plan *c, int local, const sn_node *type, sn_dim step,
+                         sn_index index);
 /* The body's result x is to be in `to`: written there by its kernel, or copied. */
 void sn_scan_deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to);
 sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t);
-sn_scan_carry sn_scan_new_carry(sn_planner *p, const sn_node *t);
+scan_carry sn_scan_new_carry(sn_planner *p, scan_plan *c, const sn_node *t);
 /* Clears the views of a region's nodes and returns what they were, with those of its arguments. */
 sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order);
 void sn_scan_restore_views(sn_planner *p, const sn_region *r, sn_order order,

@@ -1,10 +1,20 @@
 /* scan_parts.c: windows, carries and results of the body of a scan that is being planned. */
 #include "passes/plan/scan_impl.h"
 
-sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
-                           const sn_node *type, bool moves) {
-    sn_window *w = &c->window[c->loop->n_window++];
-    *w = (sn_window){.buffer = sn_planner_buffer(p, SN_BUF_WINDOW, type, NULL), .operand = i};
+/* A window of a buffer of this type; the loop's last one. */
+static sn_window *add_window(sn_planner *p, scan_plan *c, const sn_node *type, sn_index index) {
+    sn_window *w = &c->loop->window[c->loop->n_window++];
+    *w = (sn_window){sn_planner_buffer(p, SN_BUF_WINDOW, type, NULL), .index = index};
+    c->loop->segments |= index == SN_BY_SEGMENT || index == SN_BY_PLACE;
+    return w;
+}
+
+sn_view sn_scan_operand_window(sn_planner *p, scan_plan *c, int i, const sn_node *type,
+                               sn_index index) {
+    const sn_view *v = i < c->s.n_in ? &c->in[i] : &c->out[i - c->s.n_in];
+    sn_window *w = add_window(p, c, type, index);
+    bool moves = index != SN_BY_PART;
+    w->operand = i;
     if (moves) w->step = v->stride[0];
     sn_view one = {.buffer = w->buffer, .dtype = v->dtype, .rank = type->rank};
     for (int a = 0; a < type->rank; a++) {
@@ -18,15 +28,28 @@ sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
     return one;
 }
 
+int sn_scan_local_window(sn_planner *p, scan_plan *c, int local, const sn_node *type, sn_dim step,
+                         sn_index index) {
+    sn_window *w = add_window(p, c, type, index);
+    w->operand = -1;
+    w->local = local;
+    w->step = step;
+    return w->buffer;
+}
+
 sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t) {
     return sn_view_whole(p->m, buffer, (sn_dtype)t->dtype, t->rank, t->shape, NULL);
 }
 
-sn_scan_carry sn_scan_new_carry(sn_planner *p, const sn_node *t) {
-    return (sn_scan_carry){
-        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
-        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
-        {sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL), sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL)}};
+/* Both places begin with a cache line. */
+scan_carry sn_scan_new_carry(sn_planner *p, scan_plan *c, const sn_node *t) {
+    enum { LINE = 16 /* elements of 4 bytes */ };
+    int local = sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL);
+    sn_dim *count = &p->plan->buffer[local].count;
+    sn_dim step = sn_dim_mul(p->m, sn_dim_div_up(p->m, *count, LINE), LINE);
+    *count = sn_dim_mul(p->m, step, 2);
+    return (scan_carry){sn_scan_local_window(p, c, local, t, step, SN_BY_PARITY),
+                        sn_scan_local_window(p, c, local, t, step, SN_BY_NEXT_PARITY)};
 }
 
 sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order) {
@@ -57,13 +80,10 @@ static bool may_move(sn_planner *p, const scan_plan *c, const sn_view *v, const 
     bool written = false;
     sn_view new;
     if (p->plan->buffer[v->buffer].kind != SN_BUF_LOCAL || v->offset) return false;
-    for (int i = 0; i < c->n_carry; i++)
-        for (int k = 0; k < 2; k++)
-            if (c->carry[i].local[k] == v->buffer) return false;
     for (int s = c->first; s < p->plan->n_step; s++) {
         const sn_step *t = &p->plan->step[s];
         for (int k = 0; k < t->n_in + t->n_out; k++) {
-            const sn_view *x = k < t->n_in ? &t->in[k] : &t->out[k - t->n_in];
+            const sn_view *x = sn_view_of(t, k);
             if (x->buffer != v->buffer) continue;
             if (!moved_view(p, x, to, &new)) return false;
             for (int a = 0; a < x->rank && t->node->op != SN_OP_map_reduce; a++)
@@ -93,9 +113,8 @@ void sn_scan_deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_vie
         return;
     }
     for (int s = c->first; s < p->plan->n_step; s++) {
-        sn_step *t = &p->plan->step[s];
-        for (int k = 0; k < t->n_in; k++) move_view(p, &t->in[k], v.buffer, &to);
-        for (int k = 0; k < t->n_out; k++) move_view(p, &t->out[k], v.buffer, &to);
+        const sn_step *t = &p->plan->step[s];
+        for (int k = 0; k < t->n_in + t->n_out; k++) move_view(p, sn_view_of(t, k), v.buffer, &to);
     }
     for (int i = 0; i < c->order.n; i++) { /* other results may be views of it */
         const sn_node *n = c->order.node[i];

@@ -50,83 +50,64 @@ bool sn_scan_computes(const scan_plan *c, int operand) {
 
 /* ---- steps ---- */
 
+static void set_when(sn_planner *p, int first, sn_when when) {
+    for (int i = first; i < p->plan->n_step; i++) p->plan->step[i].when = when;
+}
+
 void sn_scan_plan_saved(sn_planner *p, scan_plan *c) {
+    int first = p->plan->n_step;
     for (int i = c->s.n_carry; i < c->s.body->n_out; i++) {
         if (!sn_scan_keeps(c, i)) continue;
         const sn_node *x = c->s.body->out[i];
-        sn_view to = sn_scan_add_window(p, c, c->s.n_in + i, &c->loop->out[i], x, true);
-        c->window[c->loop->n_window - 1].per_segment = true;
+        sn_view to = sn_scan_operand_window(p, c, c->s.n_in + i, x, SN_BY_SEGMENT);
         sn_planner_copy(p, sn_planner_view(p, x), to, "a carry before a segment");
     }
+    set_when(p, first, SN_IF_SEGMENT_BEGINS);
 }
 
-/* A window of operand i that steps set to an element. */
-static sn_view add_place(sn_planner *p, scan_plan *c, int i, sn_scan_place *place) {
-    const sn_node *arg = c->s.body->arg[i];
-    sn_view one = sn_scan_add_window(p, c, i, &c->loop->in[i], arg, true);
-    sn_window *home = &c->window[c->loop->n_window - 1];
-    *place =
-        (sn_scan_place){one.buffer, sn_planner_buffer(p, SN_BUF_WINDOW, arg, NULL), home->step};
-    home->step = 0;
-    one.buffer = place->at;
-    return one;
-}
-
-static void plan_steps(sn_planner *p, scan_plan *c, sn_recompute *a) {
+/* The calls that compute the carries after an element. */
+static void plan_next(sn_planner *p, const scan_plan *c, const scan_carry *carry) {
     const sn_region *r = c->s.again;
-    sn_order order = sn_region_topo(p->m, r);
-    scan_plan g = {.s = c->s, .loop = c->loop, .window = c->window, .order = order};
-    g.carry = a->carry;
-    g.n_carry = a->n;
-    sn_view **before = sn_scan_take_views(p, r, order);
-    for (int i = 0; i < a->n; i++) {
-        const sn_node *arg = r->arg[c->s.n_carry + i];
-        sn_planner_set_view(p, arg, sn_scan_whole(p, a->carry[i].now, arg));
-    }
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *x = order.node[i];
+    scan_plan g = {.order = sn_region_topo(p->m, r), .first = p->plan->n_step};
+    sn_view **before = sn_scan_take_views(p, r, g.order);
+    for (int i = 0; i < g.order.n; i++) { /* what the body reads of the element, and captures */
+        const sn_node *x = g.order.node[i];
         int k = x->op == SN_OP_arg ? (int)sn_attr_int(x, SN_A_index, 0) : -1;
-        if (k >= c->s.n_carry + c->s.n_sequence)
-            p->view[x->id] = before[order.n + k]; /* captured */
-        if (k < 0 || !sn_scan_is_sequence(&c->s, k) || sn_scan_computes(c, k)) continue;
-        sn_planner_set_view(p, x, add_place(p, c, k, &a->sequence[a->n_sequence++]));
+        if (k >= c->s.n_carry) p->view[x->id] = before[g.order.n + k];
     }
-    g.first = p->plan->n_step;
-    for (int i = 0; i < order.n; i++)
-        if (order.node[i]->op != SN_OP_arg) p->node(p, order.node[i]);
-    for (int i = 0; i < a->n; i++)
-        sn_scan_deliver(p, &g, r->out[i], sn_scan_whole(p, a->carry[i].next, r->out[i]));
-    sn_scan_restore_views(p, r, order, before);
+    for (int i = 0; i < r->n_out; i++) {
+        const sn_node *arg = r->arg[c->s.n_carry + i];
+        sn_planner_set_view(p, arg, sn_scan_whole(p, carry[i].now, arg));
+    }
+    for (int i = 0; i < g.order.n; i++)
+        if (g.order.node[i]->op != SN_OP_arg) p->node(p, g.order.node[i]);
+    for (int i = 0; i < r->n_out; i++)
+        sn_scan_deliver(p, &g, r->out[i], sn_scan_whole(p, carry[i].next, r->out[i]));
+    sn_scan_restore_views(p, r, g.order, before);
+    set_when(p, g.first, SN_IF_SEGMENT_GOES_ON);
 }
 
 void sn_scan_plan_again(sn_planner *p, scan_plan *c) {
-    sn_recompute *a = c->loop->recompute = sn_arena_alloc(p->m, sizeof *a);
-    *a = (sn_recompute){.n = c->n_recomputed};
-    a->carry = sn_arena_alloc(p->m, sizeof *a->carry * (size_t)a->n);
-    a->first = sn_arena_alloc(p->m, sizeof *a->first * (size_t)(2 * a->n + c->s.n_sequence));
-    a->past = a->first + a->n;
-    a->sequence = a->past + a->n;
-    for (int i = 0; i < a->n; i++) {
-        const sn_node *arg = c->s.body->arg[c->s.n_carry + i];
-        a->carry[i] = sn_scan_new_carry(p, arg);
-        a->past[i] = (sn_scan_place){sn_planner_buffer(p, SN_BUF_LOCAL, arg, NULL),
-                                     sn_planner_buffer(p, SN_BUF_WINDOW, arg, NULL),
-                                     sn_dim_product(p->m, arg->rank, arg->shape)};
-        p->plan->buffer[a->past[i].home].segments = c->loop->length;
-        sn_planner_copy(p, add_place(p, c, c->s.n_carry + i, &a->first[i]),
-                        sn_scan_whole(p, a->carry[i].now, arg), "a carry before a segment");
+    int n = c->n_recomputed, first = p->plan->n_step;
+    scan_carry *carry = sn_arena_alloc(p->m, sizeof *carry * (size_t)n);
+    sn_node *const *arg = c->s.body->arg + c->s.n_carry;
+    c->loop->recomputes = true;
+    for (int i = 0; i < n; i++) {
+        carry[i] = sn_scan_new_carry(p, c, arg[i]);
+        sn_planner_copy(p, sn_scan_operand_window(p, c, c->s.n_carry + i, arg[i], SN_BY_SEGMENT),
+                        sn_scan_whole(p, carry[i].now, arg[i]), "a carry before a segment");
     }
-    a->restore_end = p->plan->n_step - c->first;
-    for (int i = 0; i < a->n; i++) {
-        const sn_node *arg = c->s.body->arg[c->s.n_carry + i];
-        sn_planner_copy(p, sn_scan_whole(p, a->carry[i].now, arg),
-                        sn_scan_whole(p, a->past[i].at, arg), "a carry of a segment");
+    set_when(p, first, SN_IF_SEGMENT_BEGINS);
+    for (int i = 0; i < n; i++) {
+        int all = sn_planner_buffer(p, SN_BUF_LOCAL, arg[i], NULL);
+        sn_buffer *b = &p->plan->buffer[all];
+        b->segments = c->loop->length;
+        int one = sn_scan_local_window(p, c, all, arg[i], b->count, SN_BY_PLACE);
+        sn_planner_copy(p, sn_scan_whole(p, carry[i].now, arg[i]), sn_scan_whole(p, one, arg[i]),
+                        "a carry of a segment");
+        sn_planner_set_view(p, arg[i], sn_scan_whole(p, one, arg[i]));
     }
-    a->store_end = p->plan->n_step - c->first;
-    plan_steps(p, c, a);
-    a->step_end = p->plan->n_step - c->first;
-    for (int i = 0; i < a->n; i++) {
-        const sn_node *arg = c->s.body->arg[c->s.n_carry + i];
-        sn_planner_set_view(p, arg, sn_scan_whole(p, a->past[i].at, arg));
-    }
+    plan_next(p, c, carry);
+    sn_planner_fold(p, SN_STEP_SEGMENT, p->plan->step[first].node, first)->when =
+        SN_IF_SEGMENT_ENDS;
 }

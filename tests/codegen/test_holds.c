@@ -359,7 +359,7 @@ static bool emits(region *r, sn_node *n, sn_op op, sn_error *err) {
               sn_target_init(&target, "x86-64-v3", err);
     if (!ok) fail_msg("%s: %s: %s", r->p->name, sn_ops[r->op].name, sn_module_error(r->m)->message);
     const sn_kernel *k = NULL;
-    for (int i = 0; i < code.plan->n_step; i++)
+    for (int i = 0; i < code.plan->n_call; i++)
         if (code.kernel[i].traits == &sn_kernels[r->p->kernel]) k = &code.kernel[i];
     if (!k) fail_msg("%s: %s: it is in another kernel", r->p->name, sn_ops[r->op].name);
     if (op != r->op) disguise(k->step->node, r->op, op);

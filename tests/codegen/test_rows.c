@@ -148,13 +148,13 @@ static const struct {
 static int count_in_kernels(const sn_program *p, const char *target, const char *text) {
     const sn_plan *plan = sn_program_entry(p, "main")->code.plan;
     int n = 0;
-    for (int i = 0; i < plan->n_step; i++) {
+    for (int i = 0; i < plan->n_call; i++) {
         sn_error err = {0};
         sn_target t;
         sn_kernel k;
         em e;
         assert_true(sn_target_init(&t, target, &err));
-        assert_true(sn_kernel_describe(plan->m, &plan->step[i], &k));
+        assert_true(sn_kernel_describe(plan->m, plan->call[i], &k));
         assert_true(em_init(&e, &t, "count", k.compute, &err));
         sn_kernel_emit(&e, &k);
         LLVMModuleRef module = em_finish(&e, &err);
@@ -273,7 +273,7 @@ static void rows_beside_sums(void **state) {
         sn_options o = {.level = 4, .threads = 2};
         jit_run r;
         if (!jit_open(&r, m, &o, draw_data, NULL)) fail_msg("%s", r.why);
-        assert_int_equal(sn_program_entry(r.p, "main")->code.plan->n_step, 1);
+        assert_int_equal(sn_program_entry(r.p, "main")->code.plan->n_call, 1);
         for (int64_t size = 3; size < 9; size += 5)
             if (!jit_check(&r, "main", &size, 1e-5, 1)) fail_msg("%s", r.why);
         jit_close(&r);

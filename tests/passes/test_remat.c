@@ -65,7 +65,7 @@ static void look_at_report(const sn_program *p, result *r) {
     char *text = explain_text(p, "step");
     r->told = strstr(text, "recomputed") != NULL;
     sn_plan *plan = sn_program_entry(p, "step")->code.plan;
-    r->steps = plan->n_step;
+    r->steps = plan->n_call;
     r->arena = sn_plan_arena(plan, (const int64_t[]){B, T});
     free(text);
 }

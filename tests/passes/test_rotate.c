@@ -80,8 +80,9 @@ static int count_rotating(const sn_program *p, const char *family) {
 static void expect_all_rows(sn_module *m, const sn_program *p) {
     for (int i = 0; i < sn_entry_count(m); i++) {
         const sn_plan *plan = sn_program_entry(p, sn_entry_at(m, i)->name)->code.plan;
-        for (int k = 0; k < plan->n_step; k++)
-            if (plan->step[k].node->op == SN_OP_gemm) assert_int_equal(plan->step[k].in[0].rank, 2);
+        for (int k = 0; k < plan->n_call; k++)
+            if (plan->call[k]->node->op == SN_OP_gemm)
+                assert_int_equal(plan->call[k]->in[0].rank, 2);
     }
 }
 

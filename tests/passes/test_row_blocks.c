@@ -128,6 +128,12 @@ static sn_plan *plan_of(const run *r) {
     return sn_program_entry(r->r.p, "step")->code.plan;
 }
 
+static int count_loops(const sn_plan *p) {
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++) n += p->step[i].kind == SN_STEP_ROWS;
+    return n;
+}
+
 static void call(run *r, const int64_t *symbol, jit_result *out) {
     if (!jit_call(&r->r, "step", symbol, out)) fail_msg("%s", r->r.why);
 }
@@ -155,7 +161,7 @@ enum { N_SIZE = sizeof sizes / sizeof *sizes };
 static bool uses(const sn_plan *p, int buffer, int first, int last) {
     bool used = false;
     for (int k = first; k < last; k++) {
-        const sn_step *s = &p->step[k];
+        const sn_step *s = p->call[k];
         for (int i = 0; i < s->n_in + s->n_out; i++)
             used |= (i < s->n_in ? &s->in[i] : &s->out[i - s->n_in])->buffer == buffer;
     }
@@ -164,13 +170,14 @@ static bool uses(const sn_plan *p, int buffer, int first, int last) {
 
 /* A temporary that lives before or after a loop, too, shares its memory with none that the loop uses. */
 static void expect_apart(const spelling *k, const sn_plan *p) {
-    const sn_row_loop *l = &p->loop[0];
+    const sn_step *l = p->step;
+    while (l->kind != SN_STEP_ROWS) l++;
     for (int a = 0; a < p->n_buffer; a++)
         for (int b = 0; b < p->n_buffer; b++)
             if (a != b && p->buffer[a].kind == SN_BUF_TEMP && p->buffer[b].kind == SN_BUF_TEMP &&
                 p->buffer[a].slot == p->buffer[b].slot && uses(p, a, l->first, l->last) &&
                 uses(p, b, l->first, l->last) &&
-                (uses(p, a, 0, l->first) || uses(p, a, l->last, p->n_step)))
+                (uses(p, a, 0, l->first) || uses(p, a, l->last, p->n_call)))
                 fail_msg("%s: buffers %d and %d share a slot", k->name, a, b);
 }
 
@@ -182,13 +189,13 @@ static void as_whole(void **state) {
         open_run(&whole, k, (sn_options){.level = 1, .threads = 2});
         for (int t = 0; t < 3; t++)
             open_run(&less[t], k, (sn_options){.level = t || i % 4 ? 4 : 3, .threads = 1 + t});
-        assert_int_equal(plan_of(&whole)->n_loop, 0);
+        assert_int_equal(count_loops(plan_of(&whole)), 0);
         for (int s = 0; s < N_SIZE; s++) { /* by default two iterations, and one other size */
             if (s != 3 && !effort_takes((size_t)(s + i), 4)) continue;
             jit_result want, got[3];
             call(&whole, sizes[s], &want);
             for (int t = 0; t < 3; t++) {
-                assert_int_equal(plan_of(&less[t])->n_loop, 1);
+                assert_int_equal(count_loops(plan_of(&less[t])), 1);
                 expect_apart(k, plan_of(&less[t]));
                 call(&less[t], sizes[s], &got[t]);
                 compare(k, &want, &got[t], k->type == SN_F64 ? 1e-12 : 2e-5);
@@ -237,7 +244,7 @@ static void wider_rows(void **state) {
     const spelling k = {.name = "widening"};
     open_module(&whole, widening(8 * D), k.name, (sn_options){.level = 4, .passes = "-row_block"});
     open_module(&less, widening(8 * D), k.name, (sn_options){.level = 4});
-    assert_int_equal(plan_of(&less)->n_loop, 1);
+    assert_int_equal(count_loops(plan_of(&less)), 1);
     expect_apart(&k, plan_of(&less));
     call(&whole, sizes[3], &want);
     call(&less, sizes[3], &got);
@@ -272,10 +279,10 @@ static void single_iteration(void **state) {
     open_run(&whole, &spellings[1], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
     open_run(&less, &spellings[1], (sn_options){.level = 4, .threads = 1});
     int single = 0, several = 0;
-    for (int i = 0; i < plan_of(&less)->n_step; i++) {
-        const sn_step *s = &plan_of(&less)->step[i];
-        single += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_gemm;
-        several += s->iteration == SN_ITER_SEVERAL && s->node->op == SN_OP_map_reduce;
+    for (int i = 0; i < plan_of(&less)->n_call; i++) {
+        const sn_step *s = plan_of(&less)->call[i];
+        single += s->when == SN_IF_SINGLE && s->node->op == SN_OP_gemm;
+        several += s->when == SN_IF_SEVERAL && s->node->op == SN_OP_map_reduce;
     }
     assert_int_equal(single, 1);
     assert_int_equal(several, 1);
@@ -293,10 +300,10 @@ static void single_iteration_sums(void **state) {
     run r;
     open_run(&r, &spellings[N_SPELLING - 1], (sn_options){.level = 4, .threads = 1});
     int products = 0, ends = 0;
-    for (int i = 0; i < plan_of(&r)->n_step; i++) {
-        const sn_step *s = &plan_of(&r)->step[i];
-        products += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_gemm && s->n_out == 2;
-        ends += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_map_reduce;
+    for (int i = 0; i < plan_of(&r)->n_call; i++) {
+        const sn_step *s = plan_of(&r)->call[i];
+        products += s->when == SN_IF_SINGLE && s->node->op == SN_OP_gemm && s->n_out == 2;
+        ends += s->when == SN_IF_SINGLE && s->node->op == SN_OP_map_reduce;
     }
     assert_int_equal(products, 1);
     assert_int_equal(ends, 1);
@@ -404,7 +411,7 @@ static void ahead_of_time(void **state) {
 static bool loops(spelling k, sn_options o) {
     run r;
     open_run(&r, &k, o);
-    bool any = plan_of(&r)->n_loop;
+    bool any = count_loops(plan_of(&r));
     close_run(&r);
     return any;
 }

@@ -39,8 +39,8 @@ static void expect_whole(sn_module *m, int batch_axes) {
     for (int i = 0; i < sn_entry_count(m); i++) {
         const char *name = sn_entry_at(m, i)->name;
         const sn_plan *plan = sn_program_entry(p, name)->code.plan;
-        if (plan->n_step != 1 || plan->step[0].node->op != SN_OP_gemm ||
-            plan->step[0].in[0].rank != 2 + batch_axes)
+        if (plan->n_call != 1 || plan->call[0]->node->op != SN_OP_gemm ||
+            plan->call[0]->in[0].rank != 2 + batch_axes)
             fail_msg("%s is more than one product over all rows", name);
     }
     sn_program_free(p);

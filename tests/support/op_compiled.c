@@ -94,7 +94,7 @@ static void check_kernels(void) {
     for (int i = 0; i < order.n; i++) missing[order.node[i]->op]++;
     for (int e = 0; e < now.run.p->n_entry; e++) {
         const sn_plan *plan = now.run.p->entry[e].code.plan;
-        for (int i = 0; i < plan->n_step; i++) missing[plan->step[i].node->op]--;
+        for (int i = 0; i < plan->n_call; i++) missing[plan->call[i]->node->op]--;
     }
     for (int op = 0; op < SN_OP_COUNT; op++)
         if (missing[op] > 0 && sn_ops[op].kind == SN_FUSED && op != SN_OP_row_blocked)

@@ -158,13 +158,13 @@ static void explain_read(reasons *q, int writer, int reader, int operand) {
 
 static void explain_result(reasons *q, int i) {
     const sn_plan *plan = q->c->code.plan;
-    const sn_step *s = &plan->step[i];
+    const sn_step *s = plan->call[i];
     for (int o = 0; o < s->n_out; o++) {
         const sn_buffer *b = &plan->buffer[s->out[o].buffer];
         if (b->kind == SN_BUF_OUTPUT) because(q, -1, "it is the output '%s' of the entry", b->name);
         if (b->kind == SN_BUF_STATE) because(q, -1, "it is the state '%s'", b->name);
-        for (int j = i + 1; j < plan->n_step; j++) {
-            const sn_step *t = &plan->step[j];
+        for (int j = i + 1; j < plan->n_call; j++) {
+            const sn_step *t = plan->call[j];
             bool read = false, written = false;
             for (int k = 0; k < t->n_in && !read; k++) {
                 read = t->in[k].buffer == s->out[o].buffer;

@@ -44,18 +44,14 @@ static void mark_order(grapher *g, const stage *s) {
     for (int i = 0; i < s->order.n; i++) g->at[s->order.node[i]->id] = i + 1;
 }
 
-/* After all passes the plan's calls are nodes, but for those of loops over rows. */
+/* After all passes the plan's steps are nodes. */
 static void kernels_of_plan(grapher *g, stage *s) {
     const sn_plan *plan = g->c->code.plan;
-    int loops = 0;
     mark_order(g, s);
     for (int i = 0; i < plan->n_step; i++) {
         int at = g->at[plan->step[i].node->id];
-        if (at) s->kernel[at - 1] = i;
+        if (at) s->kernel[at - 1] = plan->step[i].first;
     }
-    for (int i = 0; i < s->order.n; i++)
-        if (s->order.node[i]->op == SN_OP_row_blocked && loops < plan->n_loop)
-            s->kernel[i] = plan->loop[loops++].first;
 }
 
 /* The links of the lineage that a pass recorded. */

@@ -17,9 +17,9 @@ static int64_t bytes_of(const request *q, const sn_buffer *b) {
 }
 
 static int writer_of(const sn_plan *plan, int buffer) {
-    for (int i = 0; i < plan->n_step; i++)
-        for (int k = 0; k < plan->step[i].n_out; k++)
-            if (plan->step[i].out[k].buffer == buffer) return i;
+    for (int i = 0; i < plan->n_call; i++)
+        for (int k = 0; k < plan->call[i]->n_out; k++)
+            if (plan->call[i]->out[k].buffer == buffer) return i;
     return -1;
 }
 
@@ -43,7 +43,7 @@ static void add_plan(void *ctx) {
         all = offset[i + 1];
     }
     cJSON *o = report_object(r, q->entry, "memory");
-    report_number(r, o, "calls", plan->n_step);
+    report_number(r, o, "calls", plan->n_call);
     report_number(r, o, "slots", plan->n_slot);
     report_number(r, o, "workspace_bytes", (double)all);
     report_number(r, o, "temporaries_bytes", (double)kept[SN_BUF_TEMP]);

@@ -391,8 +391,8 @@ static void one_kernel_with_log_sums(void **state) {
     if (!p) fail_msg("%s", err.message);
     const sn_plan *plan = p->entry[0].code.plan;
     int flash = 0, grad = 0;
-    for (int i = 0; i < plan->n_step; i++) {
-        const char *op = sn_ops[plan->step[i].node->op].name;
+    for (int i = 0; i < plan->n_call; i++) {
+        const char *op = sn_ops[plan->call[i]->node->op].name;
         flash += !strcmp(op, "flash");
         grad += !strcmp(op, "flash_grad");
     }

@@ -112,10 +112,11 @@ static bool any_shared(const sn_plan *p, const sn_view *a, int n, const sn_view 
  * run with few threads on a busy machine would not show that they do not. */
 static bool has_barriers(jit_run *r) {
     const sn_plan *p = sn_program_entry(r->p, "f")->code.plan;
-    if (p->n_loop || p->n_scan) return true;
-    for (int last = 1; last < p->n_step; last++)
-        for (int first = last - 1; first >= 0 && !p->step[first + 1].barrier; first--) {
-            const sn_step *a = &p->step[first], *b = &p->step[last];
+    for (int i = 0; i < p->n_step; i++)
+        if (p->step[i].kind != SN_STEP_CALL) return true;
+    for (int last = 1; last < p->n_call; last++)
+        for (int first = last - 1; first >= 0 && !p->call[first + 1]->barrier; first--) {
+            const sn_step *a = p->call[first], *b = p->call[last];
             if (!any_shared(p, a->out, a->n_out, b->in, b->n_in) &&
                 !any_shared(p, a->out, a->n_out, b->out, b->n_out) &&
                 !any_shared(p, a->in, a->n_in, b->out, b->n_out))
