@@ -20,7 +20,6 @@
 #include "codegen/entry_frame.h"
 #include "codegen/emit/dims.h"
 #include "passes/plan/collectives.h"
-#include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
 #include "passes/plan/scan.h"
 
@@ -62,11 +61,12 @@ int64_t sn_entry_work_for_threads(const sn_entry_code *u) {
 
 /* ---- sizes ---- */
 
-/* Bytes of the kernel of a step: for both halves, and of a thread. They follow from its plan, so they
- * are asked once, not in each part. */
+/* Bytes of the kernel of a call: for both halves, and of a thread; the number of work counters of calls before it.
+ * They follow from its plan, so they are asked once, not in each part. */
 typedef struct kernel_memory {
     int64_t shared;
     sn_dim scratch; /* 0: none */
+    int counters;
 } kernel_memory;
 
 /* Where a thread is in a scan. */
@@ -81,7 +81,7 @@ typedef struct scan {
 typedef struct part {
     em *e;
     const sn_entry_code *u;
-    const kernel_memory *memory; /* of each call */
+    const kernel_memory *memory; /* of each call; after them the number of all counters */
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
     sn_dim *known;  /* dims evaluated so far in this function */
@@ -134,19 +134,6 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
     return em_cmp(p->e, EM_GT, dim_value(p, rows), than);
 }
 
-/* Whether call i has a work counter. Calls in a loop have none, because it would have to be cleared in each
- * iteration. */
-static bool has_work_counter(const sn_entry_code *u, int i) {
-    return u->kernel[i].family->dynamic && !sn_step_is_extern(u->plan->call[i]) &&
-           !u->plan->call[i]->around;
-}
-
-static int count_work_counters(const sn_entry_code *u) {
-    int n = 0;
-    for (int i = 0; i < u->plan->n_call; i++) n += has_work_counter(u, i);
-    return n;
-}
-
 /* sn_scan_segment */
 static em_val segment_of(part *p, sn_dim length) {
     em *e = p->e;
@@ -187,12 +174,15 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
     return size;
 }
 
+/* Calls in a loop have no work counter, because it would have to be cleared in each iteration. */
 static kernel_memory *memory_of_kernels(em *e, const sn_entry_code *u) {
     int n = u->plan->n_call;
     kernel_memory *list = sn_arena_alloc(u->plan->m, sizeof *list * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
         const sn_kernel *k = &u->kernel[i];
+        list[i + 1].counters = list[i].counters;
         if (sn_step_is_extern(k->step)) continue;
+        list[i + 1].counters += k->family->dynamic && !k->step->around;
         list[i].shared = sn_kernel_shared(k, e->target);
         if (k->family->scratch) list[i].scratch = k->family->scratch(k, e->target);
     }
@@ -241,7 +231,7 @@ static void lay_out_workspace(part *p, em_val workspace) {
     p->shared_at = place(e, workspace, end);
     end = em_add(e, end, round_up(e, em_i64(e, shared[0])));
     p->counters_at = place(e, workspace, end);
-    p->slots_end = em_add(e, end, count_work_counters(p->u) * ALIGN);
+    p->slots_end = em_add(e, end, p->memory[plan->n_call].counters * ALIGN);
     /* threads never share a line */
     em_val own = em_add(e, round_up(e, scratch_bytes(p)), ALIGN);
     p->local_shared = em_let(e, own);
@@ -280,9 +270,8 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table) {
 /* The work counter of call i, or NULL. */
 static em_val work_counter(part *p, int i) {
     em *e = p->e;
-    if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
-    int before = 0;
-    for (int j = 0; j < i; j++) before += has_work_counter(p->u, j);
+    int before = p->memory[i].counters;
+    if (p->memory[i + 1].counters == before) return LLVMConstNull(e->ptr);
     return em_gep_bytes(e, em_get(e, p->counters_at), (int64_t)before * ALIGN);
 }
 
@@ -684,7 +673,7 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     LLVMTypeRef run_type = LLVMFunctionType(e->tvoid, run_params, 3, 0);
     bool any_extern = u->checked;
     for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
-    int n_counters = count_work_counters(u);
+    int n_counters = memory[u->plan->n_call].counters;
     if (any_extern || n_counters)
         lay_out_workspace(&p, field(&p, call, offsetof(sn_call, workspace)));
     if (n_counters) clear_work_counters(&p, n_counters);

@@ -6,7 +6,6 @@
 #include "codegen/program/visible.h"
 #include "passes/plan/collectives.h"
 #include "passes/plan/product.h"
-#include "passes/plan/row_blocks.h"
 #include "passes/plan/scan.h"
 
 #include <stdarg.h>

@@ -2,7 +2,6 @@
 #include "codegen/program/why.h"
 #include "codegen/program/calls.h"
 #include "codegen/program/sizes.h"
-#include "passes/plan/row_blocks.h"
 
 #include <string.h>
 
@@ -260,7 +259,7 @@ static sn_stored describe(const finder *f, int buffer) {
     t.writes = calls_with(f, buffer, true, &t.n_writes);
     t.reads = calls_with(f, buffer, false, &t.n_reads);
     t.type = type_of(f, &t, buffer);
-    t.bytes = (double)sn_buffer_elements(m, b, f->symbol) * (double)sn_dtype_size(b->dtype);
+    t.bytes = (double)sn_buffer_bytes(m, b, f->symbol);
     t.what = describe_leaf(f->p, b, &r);
     t.first = t.last = -1;
     if (b->kind == SN_BUF_TEMP) {

@@ -11,7 +11,6 @@
 #include "ir/ir.h"
 #include "model/open.h"
 #include "passes/plan/collectives.h"
-#include "passes/plan/row_blocks.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
 
@@ -121,16 +120,10 @@ static bool find_collectives(plan *p, const train_probe *q, const int64_t *symbo
 /* ---- memory ---- */
 
 static double slots(const sn_plan *plan, const int64_t *symbol) {
-    double *size = calloc((size_t)plan->n_slot + 1, sizeof *size), all = 0;
-    for (int i = 0; size && i < plan->n_buffer; i++) {
-        const sn_buffer *b = &plan->buffer[i];
-        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
-        double bytes =
-            (double)sn_buffer_elements(plan->m, b, symbol) * (double)sn_dtype_size(b->dtype);
-        size[b->slot] = fmax(size[b->slot], bytes);
-    }
-    for (int i = 0; size && i < plan->n_slot; i++) all += size[i];
-    free(size);
+    int64_t *offset = calloc((size_t)plan->n_slot + 1, sizeof *offset);
+    if (offset) sn_plan_offsets(plan, symbol, offset);
+    double all = offset ? (double)offset[plan->n_slot] : 0;
+    free(offset);
     return all;
 }
 

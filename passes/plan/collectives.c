@@ -42,11 +42,6 @@ static bool is_start(const sn_step *s, sn_op op) {
     return s->node->op == op && !s->wait;
 }
 
-static int64_t elements(const sn_plan *p, int buffer) {
-    int64_t count;
-    return sn_dim_is_const(p->m, p->buffer[buffer].count, &count) ? count : 0;
-}
-
 /* Where the result of step i is waited for. Operands of reduce_scatter, large gradients, must not
  * pile up until all parts are needed: each is waited for before a later one exceeds the limit. */
 static int wait_at(const sn_plan *p, int i) {
@@ -56,7 +51,7 @@ static int wait_at(const sn_plan *p, int i) {
     if (p->step[i].node->op != SN_OP_reduce_scatter) return need;
     for (int k = i + 1; k < need; k++) {
         if (!is_start(&p->step[k], SN_OP_reduce_scatter)) continue;
-        total += elements(p, p->step[k].in[0].buffer);
+        total += sn_plan_elements(p, p->step[k].in[0].buffer);
         if (later++ && total > UNDER_WAY) return k;
     }
     return need;

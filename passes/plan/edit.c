@@ -15,6 +15,11 @@ bool sn_plan_writes(const sn_plan *p, int i, int buffer) {
     return touches(p->step[i].out, p->step[i].n_out, buffer);
 }
 
+int64_t sn_plan_elements(const sn_plan *p, int buffer) {
+    int64_t count;
+    return sn_dim_is_const(p->m, p->buffer[buffer].count, &count) ? count : 0;
+}
+
 void sn_plan_rename(sn_plan *p, int from, int to, int first, int last) {
     for (int i = first; i < last; i++) {
         const sn_step *s = &p->step[i];

@@ -21,11 +21,6 @@ typedef struct gatherings {
     int n, cap;
 } gatherings;
 
-static int64_t elements(const sn_plan *p, int buffer) {
-    int64_t count;
-    return sn_dim_is_const(p->m, p->buffer[buffer].count, &count) ? count : 0;
-}
-
 static bool is_gathering(const sn_plan *p, const sn_step *s) {
     if (s->node->op != SN_OP_all_gather) return false;
     sn_buffer_kind from = p->buffer[s->in[0].buffer].kind, to = p->buffer[s->out[0].buffer].kind;
@@ -44,7 +39,8 @@ static void take_out(gatherings *g) {
     int n = 0;
     for (int i = 0; i < p->n_step; i++)
         if (is_gathering(p, &p->step[i]))
-            add(g, (gathering){.step = p->step[i], .size = elements(p, p->step[i].out[0].buffer)});
+            add(g, (gathering){.step = p->step[i],
+                               .size = sn_plan_elements(p, p->step[i].out[0].buffer)});
         else
             p->step[n++] = p->step[i];
     p->n_step = n;
@@ -195,7 +191,7 @@ int64_t sn_plan_gathered(const sn_plan *p) {
             const sn_step *s = p->call[i];
             const sn_buffer *b = s->n_out ? &p->buffer[s->out[0].buffer] : NULL;
             if (!s->wait && is_gathering(p, s) && b->first <= at && at <= b->last)
-                bytes += elements(p, s->out[0].buffer) * (int64_t)sn_dtype_size(b->dtype);
+                bytes += sn_plan_elements(p, s->out[0].buffer) * (int64_t)sn_dtype_size(b->dtype);
         }
         maximum = bytes > maximum ? bytes : maximum;
     }

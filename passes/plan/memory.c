@@ -45,6 +45,33 @@ static void find_lifetimes(sn_plan *p) {
     for (int i = 0; i < p->n_step; i++) touch_all(p, &p->step[i]);
 }
 
+/* ---- sizes ---- */
+
+int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
+    int64_t n = sn_dim_eval(m, b->count, symbol), max_count = sn_dim_eval(m, b->max_count, symbol);
+    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->row_limit) return 0;
+    if (b->segments) n *= sn_scan_segment(sn_dim_eval(m, b->segments, symbol));
+    return b->max_count && max_count < n ? max_count : n;
+}
+
+int64_t sn_buffer_bytes(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
+    return sn_buffer_elements(m, b, symbol) * (int64_t)sn_dtype_size(b->dtype);
+}
+
+void sn_plan_offsets(const sn_plan *p, const int64_t *symbol, int64_t *offset) {
+    memset(offset, 0, sizeof *offset * (size_t)(p->n_slot + 1));
+    for (int i = 0; i < p->n_buffer; i++) {
+        const sn_buffer *b = &p->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        int64_t need = sn_buffer_bytes(p->m, b, symbol), *size = &offset[b->slot + 1];
+        if (need > *size) *size = need;
+    }
+    for (int i = 0; i < p->n_slot; i++)
+        offset[i + 1] = offset[i] + ((offset[i + 1] + 63) & ~(int64_t)63) + SN_SLOT_GAP;
+}
+
+/* ---- slots ---- */
+
 typedef struct slot {
     int64_t size; /* size of the largest tenant at the upper bounds, in bytes */
     int busy_until;
@@ -115,11 +142,10 @@ static void assign_by_size(sn_plan *p) {
     int n = 0;
     for (int i = 0; i < p->n_buffer; i++)
         if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
-            t[n++] = (tenant){i, -1,
-                              p->planned_sizes
-                                  ? sn_buffer_elements(p->m, &p->buffer[i], p->planned_sizes) *
-                                        (int64_t)sn_dtype_size(p->buffer[i].dtype)
-                                  : max_bytes(p, &p->buffer[i])};
+            t[n++] =
+                (tenant){i, -1,
+                         p->planned_sizes ? sn_buffer_bytes(p->m, &p->buffer[i], p->planned_sizes)
+                                          : max_bytes(p, &p->buffer[i])};
     if (n) qsort(t, (size_t)n, sizeof *t, by_size);
     uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
@@ -145,16 +171,12 @@ static void assign_slots(sn_plan *p) {
 int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
     find_lifetimes(p);
     assign_slots(p);
-    int64_t *size = sn_arena_alloc(p->m, sizeof *size * (size_t)(p->n_slot + 1)), sum = 0;
-    for (int i = 0; i < p->n_buffer; i++) {
-        const sn_buffer *b = &p->buffer[i];
-        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
-        int64_t need = sn_buffer_elements(p->m, b, symbol) * (int64_t)sn_dtype_size(b->dtype);
-        if (need > size[b->slot]) size[b->slot] = need;
-    }
-    for (int i = 0; i < p->n_slot; i++) sum += ((size[i] + 63) & ~(int64_t)63) + SN_SLOT_GAP;
-    return sum;
+    int64_t *offset = sn_arena_alloc(p->m, sizeof *offset * (size_t)(p->n_slot + 1));
+    sn_plan_offsets(p, symbol, offset);
+    return offset[p->n_slot];
 }
+
+/* ---- barriers ---- */
 
 /* The memory that a view touches as a number: slots first, then buffers that are not
  * temporaries. */

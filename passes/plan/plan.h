@@ -167,6 +167,11 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget);
 /* Steps with their views; buffers are numbered, so that plans that differ only in names print
  * alike. */
 void sn_plan_print(FILE *f, const sn_plan *p);
+/* Elements and bytes of a buffer at these values of the symbolic dims. */
+int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol);
+int64_t sn_buffer_bytes(sn_module *m, const sn_buffer *b, const int64_t *symbol);
+/* Where slots begin in the workspace at these values, and after them where it ends: [n_slot + 1] bytes. */
+void sn_plan_offsets(const sn_plan *p, const int64_t *symbol, int64_t *offset);
 /* Operand or result i of a step: results come after the operands. */
 static inline sn_view *sn_view_of(const sn_step *s, int i) {
     return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];

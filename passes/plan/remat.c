@@ -9,7 +9,6 @@
 #include "passes/kernels/table.h"
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
-#include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
 
 #include <stdlib.h>
@@ -44,9 +43,7 @@ static int step_of(int use) {
 }
 
 static int64_t bytes_of(const search *s, const sn_buffer *b) {
-    return (sn_buffer_elements(s->m, b, s->budget->symbol) * (int64_t)sn_dtype_size(b->dtype) +
-            63) &
-           ~(int64_t)63;
+    return (sn_buffer_bytes(s->m, b, s->budget->symbol) + 63) & ~(int64_t)63;
 }
 
 /* ---- uses ---- */

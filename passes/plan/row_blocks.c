@@ -5,7 +5,6 @@
 #include "passes/holds.h"
 #include "passes/plan/edit.h"
 #include "passes/plan/in_place.h"
-#include "passes/plan/scan.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -231,11 +230,4 @@ void sn_row_blocks_bind(const sn_step *whole) {
             v->buffer = sn_view_of(whole, v->buffer)->buffer;
         }
     }
-}
-
-int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
-    int64_t n = sn_dim_eval(m, b->count, symbol), max_count = sn_dim_eval(m, b->max_count, symbol);
-    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->row_limit) return 0;
-    if (b->segments) n *= sn_scan_segment(sn_dim_eval(m, b->segments, symbol));
-    return b->max_count && max_count < n ? max_count : n;
 }

@@ -27,7 +27,4 @@ sn_node *sn_row_blocks_end_sums(const sn_node *panels, sn_op op);
 /* The first iteration's product that computes result `index` of a loop; NULL: none. */
 sn_step *sn_row_blocks_product(const sn_step *whole, int index);
 
-/* Number of elements of a buffer at these values of the symbolic dims. */
-int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol);
-
 #endif

@@ -4,7 +4,6 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "passes/plan/memory.h"
-#include "passes/plan/row_blocks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -352,8 +351,7 @@ static int64_t bytes_between(const sn_plan *plan, int64_t T) {
     int64_t bytes = sn_plan_arena((sn_plan *)plan, &T);
     for (int i = 0; i < plan->n_buffer; i++) {
         const sn_buffer *b = &plan->buffer[i];
-        if (b->kind == SN_BUF_LOCAL)
-            bytes += sn_buffer_elements(plan->m, b, &T) * (int64_t)sn_dtype_size(b->dtype);
+        if (b->kind == SN_BUF_LOCAL) bytes += sn_buffer_bytes(plan->m, b, &T);
     }
     return bytes;
 }

@@ -1,7 +1,6 @@
 /* report_graph.c: the graph of an entry before the passes and after each one that changed it, with
  * the kernel that computes each node in the end. */
 #include "codegen/program/calls.h"
-#include "passes/plan/row_blocks.h"
 #include "tools/inspect/report.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* report_memory.c: the plan of the workspace: where each temporary lies, and from which call to
  * which. */
 #include "codegen/program/program.h"
-#include "passes/plan/row_blocks.h"
 #include "tools/inspect/report.h"
 
 typedef struct request {
@@ -11,10 +10,6 @@ typedef struct request {
     const sn_plan *plan;
     const int64_t *symbol;
 } request;
-
-static int64_t bytes_of(const request *q, const sn_buffer *b) {
-    return sn_buffer_elements(q->p->m, b, q->symbol) * (int64_t)sn_dtype_size(b->dtype);
-}
 
 static int writer_of(const sn_plan *plan, int buffer) {
     for (int i = 0; i < plan->n_call; i++)
@@ -27,25 +22,18 @@ static void add_plan(void *ctx) {
     const request *q = ctx;
     const sn_plan *plan = q->plan;
     report *r = q->r;
-    int64_t *offset = sn_arena_alloc(q->p->m, sizeof *offset * (size_t)(plan->n_slot + 2));
-    int64_t kept[SN_BUF_TEMP + 1] = {0}, all = 0;
+    int64_t *offset = sn_arena_alloc(q->p->m, sizeof *offset * (size_t)(plan->n_slot + 1));
+    int64_t kept[SN_BUF_TEMP + 1] = {0};
+    sn_plan_offsets(plan, q->symbol, offset);
     for (int i = 0; i < plan->n_buffer; i++) {
         const sn_buffer *b = &plan->buffer[i];
-        int64_t bytes = bytes_of(q, b);
-        if (b->kind != SN_BUF_TEMP || b->first >= 0) kept[b->kind] += bytes;
-        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
-        if (bytes > offset[b->slot + 1]) offset[b->slot + 1] = bytes;
-    }
-    /* slots follow each other at multiples of 64 bytes */
-    for (int i = 0; i < plan->n_slot; i++) {
-        int64_t size = (offset[i + 1] + 63) & ~(int64_t)63;
-        offset[i + 1] = offset[i] + size;
-        all = offset[i + 1];
+        if (b->kind < SN_BUF_TEMP || (b->kind == SN_BUF_TEMP && b->first >= 0))
+            kept[b->kind] += sn_buffer_bytes(q->p->m, b, q->symbol);
     }
     cJSON *o = report_object(r, q->entry, "memory");
     report_number(r, o, "calls", plan->n_call);
     report_number(r, o, "slots", plan->n_slot);
-    report_number(r, o, "workspace_bytes", (double)all);
+    report_number(r, o, "workspace_bytes", (double)offset[plan->n_slot]);
     report_number(r, o, "temporaries_bytes", (double)kept[SN_BUF_TEMP]);
     report_number(r, o, "parameters_bytes", (double)kept[SN_BUF_PARAM]);
     report_number(r, o, "states_bytes", (double)kept[SN_BUF_STATE]);
@@ -59,7 +47,7 @@ static void add_plan(void *ctx) {
         report_number(r, item, "call", writer_of(plan, i));
         report_number(r, item, "slot", b->slot);
         report_number(r, item, "offset", (double)offset[b->slot]);
-        report_number(r, item, "bytes", (double)bytes_of(q, b));
+        report_number(r, item, "bytes", (double)sn_buffer_bytes(q->p->m, b, q->symbol));
         report_number(r, item, "first", b->first);
         report_number(r, item, "last", b->last);
     }
