@@ -404,10 +404,12 @@ bool onnx_gather(onnx_call *c) {
     int axis;
     bool numbers = ids && ids->known;
     if (!v || !ids) return onnx_fail(c, "it needs two inputs");
+    bool below = !v->weight && !numbers; /* negative indices count from the end */
     if (!onnx_axis(c, onnx_int(c, "axis", 0), v->rank, &axis)) return false;
     if (v->rank + ids->rank - 1 > SN_MAX_RANK)
         return onnx_fail(c, "more than %d axes", SN_MAX_RANK);
-    for (int64_t i = 0; numbers && i < onnx_count(ids); i++) numbers = is_number(ids->known[i].d);
+    for (int64_t i = 0; numbers && i < onnx_count(ids); i++)
+        below |= ids->known[i].d < 0, numbers = is_number(ids->known[i].d);
     if (numbers && v->known) return gather_known(c, v, ids, axis);
     if (ids->known && onnx_count(ids) == 1 && ids->rank < 2) {
         sn_dim at = ids->known[0].d;
@@ -416,7 +418,7 @@ bool onnx_gather(onnx_call *c) {
         return onnx_set(c, 0, ids->rank ? y : sn_squeeze(y, axis));
     }
     sn_tensor x = onnx_in(c, 0), i = onnx_in(c, 1);
-    if (!v->weight && !ids->known) /* negative indices count from the end */
+    if (below)
         i = sn_where(sn_lt(i, 0), sn_add(i, sn_dim_tensor(c->m, ids->type, v->shape[axis])), i);
     return onnx_set(c, 0, sn_gather(x, axis, i));
 }

@@ -320,8 +320,10 @@ static sn_tensor make_known(onnx_call *c, const onnx_value *v) {
     int axis;
     memcpy(shape, v->shape, sizeof *shape * (size_t)v->rank);
     shape[v->rank] = SN_END;
-    for (int64_t i = 0; i < n && i < ONNX_ARRAY_MAX; i++)
+    for (int64_t i = 0; i < n && i < ONNX_ARRAY_MAX; i++) {
         symbolic |= !onnx_elem_value(&v->known[i], &number[i]);
+        if (v->weight && v->known[i].poly && fabs(number[i]) >= 0x1p39) return make_weight(c, v);
+    }
     if (!symbolic && n < 2) return sn_full_at(c->at, c->m, v->type, number[0], shape);
     if (!symbolic && !sn_dtype_is_float(v->type) && is_range(v, n, &axis))
         return sn_add(sn_iota_at(c->at, c->m, v->type, axis, shape), (double)v->known[0].d);

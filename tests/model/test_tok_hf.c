@@ -435,7 +435,7 @@ static void delimiters(void **state) {
          "\"\"}}",
          "delimiter"}};
     refuse_each(bad, sizeof bad / sizeof *bad);
-    for (unsigned c = 1; c < 0x100; c++) {
+    for (unsigned c = 1; c < 0x80; c++) {
         char steps[100];
         if (c == 'a' || c == 'b') continue;
         snprintf(steps, sizeof steps,

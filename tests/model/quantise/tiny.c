@@ -32,6 +32,11 @@ static const struct {
               "{\"model_type\": \"gpt2\", \"vocab_size\": 40, \"n_positions\": 32, "
               "\"n_embd\": 32, \"n_layer\": 1, \"n_head\": 2}",
               "tokenizer.json", LETTERS, "abcdefghijabacadaeafagahaiajbabcbdbebfbgbhbib"},
+    [PHI3] = {"phi3",
+              "{\"model_type\": \"phi3\", \"vocab_size\": 40, \"max_position_embeddings\": 32, "
+              "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1, "
+              "\"num_attention_heads\": 4, \"num_key_value_heads\": 4}",
+              "tokenizer.json", LETTERS, "abcdefghijabacadaeafagahaiajbabcbdbebfbgbhbib"},
     [BERT] = {"bert",
               "{\"model_type\": \"bert\", \"vocab_size\": 40, \"max_position_embeddings\": 32, "
               "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1, "

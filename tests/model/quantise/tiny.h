@@ -6,7 +6,7 @@
 #include "model/quantise/subject.h"
 #include "tests/support/model_case.h"
 
-typedef enum kind { LLAMA, GPT2, BERT, EDT, KINDS } kind;
+typedef enum kind { LLAMA, GPT2, PHI3, BERT, EDT, KINDS } kind;
 
 typedef struct tiny {
     model_case model;
@@ -16,7 +16,7 @@ typedef struct tiny {
     bool stop;                 /* the work ends at the next step */
 } tiny;
 
-/* Makes a folder "llama", "gpt2", "bert" or "edt" in `root` with random weights, which are those of c; element 5 of
+/* Makes a folder "llama", "gpt2", "phi3", "bert" or "edt" in `root` with random weights, which are those of c; element 5 of
  * every vector and row 7 of every matrix are larger than the others. */
 void tiny_make(const char *root, kind k, model_case *c);
 /* The folder; a text of 9 sequences for measuring and calibrating; one thread. */
