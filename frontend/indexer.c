@@ -12,23 +12,28 @@ typedef struct ranking {
 } ranking;
 
 /* A block of queries: x[0] [B, H, R, width], x[1] weights of heads [B, H, R, 1], x[2] positions [B, 1, R]. Their
- * tokens [B, 1, R, Tk]. */
-static sn_tensor rank(sn_module *m, const ranking *r, const sn_tensor *x) {
+ * tokens [B, 1, R, chosen]; where there are fewer, the rest lie behind the query. */
+static sn_tensor best(sn_module *m, const ranking *r, const sn_tensor *x) {
+    sn_tensor score = sn_sum_keep(sn_mul(x[1], sn_relu(sn_matmul(x[0], r->k))), 1), index;
+    sn_tensor seen = sn_le(sn_arange(m, SN_I32, sn_dim_of(r->k, 3)), sn_expand(x[2], -1));
+    score = sn_pad(sn_where(seen, score, -1e30), 3, 0, r->chosen, -1e30);
+    sn_top_k(score, r->chosen, &index);
+    return index;
+}
+
+/* Whether they are the tokens, [B, 1, R, Tk]. */
+static sn_tensor mark(sn_module *m, const ranking *r, const sn_tensor *x) {
     sn_dim B = sn_dim_of(x[0], 0), R = sn_dim_of(x[0], 2), Tk = sn_dim_of(r->k, 3),
            N = sn_dim_add(m, Tk, r->chosen), rows = sn_dim_mul(m, B, R);
-    sn_tensor score = sn_sum_keep(sn_mul(x[1], sn_relu(sn_matmul(x[0], r->k))), 1), index;
-    sn_tensor seen = sn_le(sn_arange(m, SN_I32, Tk), sn_expand(x[2], -1));
-    score = sn_pad(sn_where(seen, score, -1e30), 3, 0, r->chosen, -1e30);
-    sn_top_k(score, r->chosen, &index); /* perhaps of the padding */
-    sn_tensor row = sn_mul(sn_arange(m, SN_I32, rows), N);
+    sn_tensor index = best(m, r, x), row = sn_mul(sn_arange(m, SN_I32, rows), N);
     index = sn_add(sn_reshape(index, rows, r->chosen), sn_expand(row, 1));
     sn_tensor one = sn_full(m, SN_F32, 1, sn_dim_mul(m, rows, r->chosen));
     one = sn_scatter_add(one, 0, sn_reshape(index, SN_REST), sn_dim_mul(m, rows, N));
     return sn_gt(sn_slice(sn_reshape(one, B, 1, R, N), 3, 0, Tk), 0);
 }
 
-static void rank_block(sn_scan_step *s) {
-    s->y[0] = rank(s->m, s->user, s->x);
+static void mark_block(sn_scan_step *s) {
+    s->y[0] = mark(s->m, s->user, s->x);
 }
 
 /* x [B, H, T, ..] as blocks of ROWS tokens, the last one filled up: [B, H, C, ROWS, ..]. */
@@ -56,12 +61,11 @@ sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_ten
     sn_scope_pop(s->m);
     if (a->chosen >= sn_dim_hi(s->m, sn_dim_of(k, 2))) return NULL; /* all tokens are chosen */
     ranking r = {sn_swap(k, 2, 3), a->chosen};
-    sn_tensor pos = sn_expand(sn_broadcast(s->pos, s->B, s->T), 1), y;
-    if (s->T == 1)
-        y = rank(s->m, &r, (sn_tensor[]){q, w, pos});
-    else
-        y = sn_scan(.x = {blocks(q), blocks(w), blocks(pos)}, .axis = 2, .body = rank_block,
-                    .user = &r)
-                .y[0];
+    sn_tensor pos = sn_expand(sn_broadcast(s->pos, s->B, s->T), 1);
+    if (s->capacity && s->T == 1)
+        return sn_reshape(best(s->m, &r, (sn_tensor[]){q, w, pos}), s->B, a->chosen);
+    sn_tensor y =
+        sn_scan(.x = {blocks(q), blocks(w), blocks(pos)}, .axis = 2, .body = mark_block, .user = &r)
+            .y[0];
     return sn_slice(sn_reshape(y, s->B, SN_REST, sn_dim_of(k, 2)), 1, 0, s->T);
 }

@@ -14,7 +14,8 @@ typedef struct token_indexer {
 typedef sn_tensor indexer_rotate(const void *user, const sn_forward_ctx *s, sn_tensor x);
 
 /* For x and the queries' latents [B, T, ..]: whether a query attends to a token, bool [B, T, Tk], of the `chosen` tokens
- * up to its own with the largest Σ_h w_h ReLU(q_h · k). NULL: the cache has no more than `chosen`, or an error. */
+ * up to its own with the largest Σ_h w_h ReLU(q_h · k). For one query after cached ones their numbers, i32 [B, chosen]; where
+ * there are fewer, the rest are above its position. NULL: the cache has no more than `chosen`, or an error. */
 sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_tensor x,
                          sn_tensor latent, indexer_rotate *rotate, const void *user);
 
