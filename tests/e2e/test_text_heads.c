@@ -28,13 +28,18 @@ static const char vocabulary[] =
 #define QUESTION "Sixteen one, four Élan"
 #define TEXT "Twelve  eleven twelve"
 
-static void open_folder(const char *name, const char *key, const char *json, family_folder *f) {
-    assert_int_equal(scratch_make(NULL), 0);
+static int write_folder(const char *name, const char *key, const char *json, family_folder *f) {
     family_read("families", name, SN_F32, f);
     if (key) family_set_key(f, key, json);
     family_write(scratch_dir, f, false);
     family_write_file(scratch_dir, "vocab.txt", vocabulary);
     family_write_file(scratch_dir, "tokenizer_config.json", "{\"do_lower_case\": true}");
+    return 0;
+}
+
+static void open_folder(const char *name, const char *key, const char *json, family_folder *f) {
+    assert_int_equal(scratch_make(NULL), 0);
+    write_folder(name, key, json, f);
 }
 
 static open_model *open_reference(const char *name, const char *key, const char *json,
@@ -353,7 +358,13 @@ static void prompts(void **state) {
     close_reference(m, &f);
 }
 
-int main(void) {
+/* write NAME KEY JSON DIR: only makes a model folder, for tests of commands; KEY: of the config, or "". */
+int main(int argc, char **argv) {
+    if (argc == 6) {
+        family_folder f;
+        snprintf(scratch_dir, sizeof scratch_dir, "%s", argv[5]);
+        return write_folder(argv[2], *argv[3] ? argv[3] : NULL, argv[4], &f);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_of_words), cmocka_unit_test(names_of_words),
         cmocka_unit_test(answers),         cmocka_unit_test(embeddings),
