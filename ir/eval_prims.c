@@ -530,17 +530,10 @@ bool eval_dot(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1];
     factor a = read_factor(c, x, SN_A_batch_a, SN_A_contract_a);
     factor b = read_factor(c, y, SN_A_batch_b, SN_A_contract_b);
-    if (a.batch != b.batch || a.contract != b.contract)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "batch %lld or sum of %lld against %lld and %lld",
-                            (long long)a.batch, (long long)a.contract, (long long)b.batch,
-                            (long long)b.contract);
     int64_t shape[2 * SN_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < a.n_batch + a.n_free; i++) shape[rank++] = x->shape[a.order[i]];
     for (int i = 0; i < b.n_free; i++) shape[rank++] = y->shape[b.order[b.n_batch + i]];
-    if (rank > SN_MAX_RANK)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes; the maximum is %d", rank,
-                            SN_MAX_RANK);
     double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
     double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
     if (!out) return false;
@@ -579,9 +572,6 @@ bool eval_gather(eval_call *c) {
     split s = split_at(c, x);
     int64_t shape[2 * SN_MAX_RANK];
     int rank = x->rank - 1 + y->rank;
-    if (rank > SN_MAX_RANK)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes; the maximum is %d", rank,
-                            SN_MAX_RANK);
     memcpy(shape, x->shape, sizeof *shape * (size_t)s.axis);
     memcpy(shape + s.axis, y->shape, sizeof *shape * (size_t)y->rank);
     memcpy(shape + s.axis + y->rank, x->shape + s.axis + 1,
@@ -601,9 +591,6 @@ bool eval_gather(eval_call *c) {
 bool eval_take_blocks(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1];
     int64_t blocks = sn_attr_int(c->n, SN_A_blocks, 1), shape[SN_MAX_RANK + 1];
-    if (y->rank == SN_MAX_RANK || x->rank != y->rank || !y->rank)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the index has %d axes; the maximum is %d", y->rank,
-                            SN_MAX_RANK - 1);
     int64_t columns = x->shape[x->rank - 1], k = y->shape[y->rank - 1], size = columns / blocks;
     memcpy(shape, y->shape, sizeof *shape * (size_t)y->rank);
     shape[y->rank] = size;
@@ -671,9 +658,6 @@ bool eval_scatter_add(eval_call *c) {
     const double first = sn_eval_number(c, x->dtype, combine == 1 ? lowest(x->dtype) : 1, true);
     for (int64_t i = 0; combine && i < c->out->n; i++) out[i] = first;
     split s = split_at(c, c->out);
-    if (x->n != s.outer * y->n * s.inner)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not match rows of %lld elements",
-                            (long long)y->n, (long long)x->n);
     for (int64_t j = 0; j < y->n; j++) {
         if (!check_index(c, "index", y->data[j], s.size)) return false;
         for (int64_t o = 0; o < s.outer; o++)
@@ -701,16 +685,8 @@ static int64_t offset_at(eval_call *c, int rank, const int64_t *shape, int64_t e
     return at;
 }
 
-static bool check_at(eval_call *c, int rank, const sn_value *like) {
-    bool ok = c->n->n_in == rank + 1;
-    for (int i = 1; ok && i < c->n->n_in; i++) ok = c->in[i]->n == like->n;
-    return ok ||
-           sn_eval_fail(c, SN_ERR_SHAPE, "%d axes need as many index tensors of one shape", rank);
-}
-
 bool eval_gather_nd(eval_call *c) {
     const sn_value *x = c->in[0], *like = c->n->n_in > 1 ? c->in[1] : x;
-    if (!check_at(c, x->rank, like)) return false;
     double *out = sn_eval_alloc(c, x->dtype, like->rank, like->shape);
     if (!out) return false;
     for (int64_t e = 0; e < like->n; e++) {
@@ -725,7 +701,6 @@ bool eval_scatter_nd_add(eval_call *c) {
     const sn_value *x = c->in[0];
     int64_t shape[SN_MAX_RANK];
     int rank = read_shape(c, shape);
-    if (!check_at(c, rank, x)) return false;
     double *out = sn_eval_alloc(c, x->dtype, rank, shape);
     if (!out) return false;
     for (int64_t e = 0; e < x->n; e++) {

@@ -87,6 +87,57 @@ static void index_out_of_range_is_named(void **state) {
     sn_module_free(m);
 }
 
+/* The last index that exists, the first that does not, and -1, of each operation that reads or writes by index. */
+static void every_index_is_checked(void **state) {
+    (void)state;
+#define LEAF(name, type) "%" name ": " type " = input {name=\"" name "\"}\n"
+    static const char leaves[] =
+        "module m entry e {\n" LEAF("x", "f32[2,6]") LEAF("m", "f32[4,3,6]") LEAF("r", "f32[4,2]")
+            LEAF("i", "i32[2]") LEAF("p", "i32[2,2]") LEAF("v", "f32[2]") LEAF("zero", "i32[2]");
+    static const struct {
+        const char *line;
+        int size; /* of the axis */
+    } rows[] = {
+        {"f32[2,2] = gather %x, %i {axis=1}", 6},
+        {"f32[2,3,6] = gather %m, %i {axis=0}", 4},
+        {"f32[2] = gather_nd %x, %zero, %i", 6},
+        {"f32[2] = gather_nd %x, %i, %zero", 2},
+        {"f32[9,6] = scatter_add %x, %i {axis=0}", 9},
+        {"f32[3,7] = scatter_nd_add %v, %i, %zero", 3},
+        {"f32[3,7] = scatter_nd_add %v, %zero, %i", 7},
+        {"f32[2,2,2] = take_blocks %x, %p {blocks=3}", 3},
+        {"f32[2,2] = take_sorted %x, %p {axis=1}", 6},
+        {"f32[4,3] = grouped_dot %x, %m, %p", 4},
+        {"f32[5,2,6] = ragged_dot %r, %x, %p {blocks=5}", 5},
+        {"f32[2,6] = embedding %x, %i", 2},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        for (int bad = 0; bad < 3; bad++) {
+            char text[1024];
+            sn_error err = {0};
+            const int32_t at = bad == 2 ? -1 : rows[k].size - 1 + bad, index[4] = {0, at, at, 0},
+                          none[2] = {0};
+            static const float data[72];
+            snprintf(text, sizeof text, "%s%%y: %s output \"y\" = %%y }", leaves, rows[k].line);
+            sn_module *m = sn_parse(text, "t.sn", true, &err);
+            if (!m) fail_msg("%s", err.message);
+            sn_eval *ev = sn_eval_new(m, NULL);
+            sn_eval_bind(ev, "x", data, 48), sn_eval_bind(ev, "m", data, 288),
+                sn_eval_bind(ev, "r", data, 32);
+            sn_eval_bind(ev, "v", data, 8);
+            sn_eval_bind(ev, "i", index, 8), sn_eval_bind(ev, "p", index, 16),
+                sn_eval_bind(ev, "zero", none, 8);
+            const sn_value *y = sn_eval_node(ev, sn_entry_get(m, "e")->output[0].node);
+            if (!y != (bad > 0)) fail_msg("index %d: %s", at, rows[k].line);
+            char want[64];
+            snprintf(want, sizeof want, "index %d is outside [0, %d)", at, rows[k].size);
+            if (bad && !strstr(sn_module_error(m)->message, want))
+                fail_msg("%s", sn_module_error(m)->message);
+            sn_eval_free(ev);
+            sn_module_free(m);
+        }
+}
+
 static void shape_errors_name_the_composite(void **state) {
     (void)state;
     sn_module *m = sn_module_new("t");
@@ -244,6 +295,7 @@ int main(void) {
         cmocka_unit_test(wrong_size_is_explained),
         cmocka_unit_test(rebinding_recomputes),
         cmocka_unit_test(index_out_of_range_is_named),
+        cmocka_unit_test(every_index_is_checked),
         cmocka_unit_test(shape_errors_name_the_composite),
         cmocka_unit_test(rounding),
         cmocka_unit_test(random_follows_its_recipe),

@@ -278,26 +278,121 @@ SPELLING(rms_product, over_root(x, sn_mul(x, second(m))))
 SPELLING(rms_time, sn_mul(x, sn_rsqrt(sn_add(sn_mean_keep(sn_square(x), 1), 1e-5))))
 SPELLING(layer_time, over_root(away_from(x, 1), sn_square(away_from(x, -1))))
 SPELLING(layer_off, over_root(x, sn_square(away_from(x, -1))))
+/* Columns beside those of x in a softmax, which are dropped: sinks, or not. */
+static sn_tensor padded(sn_tensor x, int axis, int64_t low, int64_t high, double value,
+                        int64_t start) {
+    return sn_slice(sn_softmax(sn_pad(x, -1, low, high, value), axis), -1, start, V);
+}
+static sn_tensor beside(sn_module *m, bool before, int64_t start) {
+    sn_tensor x = input(m), z = sn_slice(second(m), -1, 3, 1);
+    return sn_slice(sn_softmax(before ? sn_concat(-1, z, x) : sn_concat(-1, x, z), -1), -1, start,
+                    V);
+}
+static sn_tensor gated(sn_tensor x, sn_tensor at) {
+    return sn_mul(sn_softmax(x, -1), sn_sigmoid(at));
+}
+SPELLING(pad_after, padded(x, -1, 0, 2, 0.5, 0))
+SPELLING(pad_before, padded(x, -1, 2, 0, 0.5, 2))
+SPELLING(pad_around, padded(x, -1, 1, 2, 0.5, 1))
+SPELLING(pad_kept, padded(x, -1, 1, 2, 0.5, 2))
+SPELLING(pad_first, padded(x, -1, 2, 0, 0.5, 0))
+SPELLING(pad_nothing, padded(x, -1, 2, 0, -INFINITY, 2))
+SPELLING(pad_other_axis, padded(x, 1, 0, 2, 0.5, 0))
+SPELLING(pad_step, sn_slice_step(sn_softmax(sn_pad(x, -1, 0, V, 0.5), -1), -1, 0, V, 2))
+SPELLING(column_first, ((void)x, beside(m, true, 1)))
+SPELLING(column_last, ((void)x, beside(m, false, 0)))
+SPELLING(column_kept, ((void)x, beside(m, true, 0)))
+SPELLING(column_of_x, ((void)x, beside(m, false, 1)))
+SPELLING(gate, gated(x, sn_sub(sn_expand(sn_logsumexp(x, -1), -1), 0.5)))
+SPELLING(gate_reversed, gated(x, sn_sub(0.5, sn_expand(sn_logsumexp(x, -1), -1))))
+SPELLING(gate_of_other, gated(x, sn_expand(sn_logsumexp(second(m), -1), -1)))
+SPELLING(gate_per_column, gated(x, sn_sub(sn_expand(sn_logsumexp(x, -1), -1), second(m))))
+SPELLING(gate_scaled, gated(x, sn_mul(sn_expand(sn_logsumexp(x, -1), -1), 2)))
+
+/* What is picked of log-probabilities: the target's, or something else. */
+static sn_tensor picked(sn_tensor logp, sn_tensor hit) {
+    return sn_neg(sn_sum(sn_where(hit, logp, 0), -1));
+}
+static sn_tensor is_column(sn_module *m, sn_tensor t) {
+    return sn_eq(sn_expand(t, -1), sn_arange(m, SN_I32, V));
+}
+SPELLING(pick_next, picked(sn_log_softmax(x, -1), is_column(m, sn_add(target(m), 1))))
+SPELLING(pick_others, picked(sn_log_softmax(x, -1), sn_not(is_column(m, target(m)))))
+SPELLING(pick_below,
+         picked(sn_log_softmax(x, -1), sn_lt(sn_expand(target(m), -1), sn_arange(m, SN_I32, V))))
+SPELLING(pick_of_axis, picked(sn_log_softmax(x, 1), is_column(m, target(m))))
+SPELLING(pick_of_other,
+         picked(sn_sub(x, sn_expand(sn_logsumexp(second(m), -1), -1)), is_column(m, target(m))))
+SPELLING(pick_and_more,
+         sn_neg(sn_sum(sn_where(is_column(m, target(m)), sn_log_softmax(x, -1), 0.25), -1)))
+SPELLING(pick_twice, picked(sn_mul(sn_log_softmax(x, -1), x), is_column(m, target(m))))
+static sn_tensor hits(sn_tensor x, sn_tensor t) {
+    sn_dim B = sn_dim_of(x, 0), T = sn_dim_of(x, 1);
+    return picked(sn_log_softmax(x, -1),
+                  sn_eq(sn_expand(t, -1), sn_iota(sn_module_of(x), SN_I32, 2, B, T, V)));
+}
+SPELLING(pick_one_row, hits(x, sn_slice(target(m), 0, 0, 1)))
+SPELLING(pick_one_item, hits(x, sn_slice(target(m), 1, 0, 1)))
+
 static void near_misses(void **state) {
     (void)state;
     static const struct {
         raise_spelling of;
         const char *without; /* "": values only */
     } list[] = {
-        {S(gelu_of_other), "= gelu"},       {S(gelu_unscaled), "= gelu"},
-        {S(gelu_minus), "= gelu"},          {S(gelu_more), "= gelu"},
-        {S(gelu_of_gate), "= gelu"},        {S(gelu_erf_cubic), "= gelu"},
-        {S(gelu_tanh_plain), "= gelu"},     {S(gelu_tanh_square), "= gelu"},
-        {S(gelu_tanh_other), "= gelu"},     {S(gelu_tanh_offset), "= gelu"},
-        {S(gelu_and_square), "= gelu"},     {S(gelu_and_gates), "= gelu"},
-        {S(gelu_and_gate), "= gelu"},       {S(silu_of_other), "= silu"},
-        {S(silu_scaled), "= silu"},         {S(softplus_half), ""},
-        {S(softplus_scaled), ""},           {S(softmax_axes), "= softmax"},
-        {S(softmax_of_other), "= softmax"}, {S(softmax_half), ""},
-        {S(softmax_mean), "= softmax"},     {S(log_softmax_other), "= log_softmax"},
-        {S(rms_of_other), "= rms_norm"},    {S(rms_product), "= rms_norm"},
-        {S(rms_time), "= rms_norm"},        {S(layer_time), "= layer_norm"},
+        {S(gelu_of_other), "= gelu"},
+        {S(gelu_unscaled), "= gelu"},
+        {S(gelu_minus), "= gelu"},
+        {S(gelu_more), "= gelu"},
+        {S(gelu_of_gate), "= gelu"},
+        {S(gelu_erf_cubic), "= gelu"},
+        {S(gelu_tanh_plain), "= gelu"},
+        {S(gelu_tanh_square), "= gelu"},
+        {S(gelu_tanh_other), "= gelu"},
+        {S(gelu_tanh_offset), "= gelu"},
+        {S(gelu_and_square), "= gelu"},
+        {S(gelu_and_gates), "= gelu"},
+        {S(gelu_and_gate), "= gelu"},
+        {S(silu_of_other), "= silu"},
+        {S(silu_scaled), "= silu"},
+        {S(softplus_half), ""},
+        {S(softplus_scaled), ""},
+        {S(softmax_axes), "= softmax"},
+        {S(softmax_of_other), "= softmax"},
+        {S(softmax_half), ""},
+        {S(softmax_mean), "= softmax"},
+        {S(log_softmax_other), "= log_softmax"},
+        {S(rms_of_other), "= rms_norm"},
+        {S(rms_product), "= rms_norm"},
+        {S(rms_time), "= rms_norm"},
+        {S(layer_time), "= layer_norm"},
         {S(layer_off), "= rms_norm"},
+        {S(pad_after), ""},
+        {S(pad_before), ""},
+        {S(pad_around), ""},
+        {S(pad_kept), ""},
+        {S(pad_first), ""},
+        {S(pad_nothing), ""},
+        {S(pad_other_axis), ""},
+        {S(pad_step), ""},
+        {S(column_first), ""},
+        {S(column_last), ""},
+        {S(column_kept), ""},
+        {S(column_of_x), ""},
+        {S(gate), ""},
+        {S(gate_reversed), ""},
+        {S(gate_of_other), ""},
+        {S(gate_per_column), ""},
+        {S(gate_scaled), ""},
+        {S(pick_next), ""},
+        {S(pick_others), ""},
+        {S(pick_below), ""},
+        {S(pick_of_axis), ""},
+        {S(pick_of_other), ""},
+        {S(pick_and_more), ""},
+        {S(pick_twice), ""},
+        {S(pick_one_row), ""},
+        {S(pick_one_item), ""},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char *text = raise_text(&list[i].of);
