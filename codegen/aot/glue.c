@@ -279,7 +279,8 @@ enum {
     SEEK_LAST = 2,
     READABLE = 1,
     PRIVATE = 2,
-    LARGE_PAGES = 14
+    LARGE_PAGES = 14,
+    POPULATE_READ = 22
 };
 
 static em_val map_posix(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
@@ -415,6 +416,22 @@ static void emit_close(em *e, const sn_aot *a) {
     em_endif(e, &mapped);
     for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) sn_aot_put(e, m, i, 0);
     em_endif(e, &br);
+    em_ret(e, NULL);
+}
+
+/* void NAME_populate(const NAME *m) */
+SN_AOT_SIGNATURE(tvoid, aot_populate, AOT_MODEL_PARAMS)
+static void emit_populate(em *e, const sn_aot *a) {
+    em_val m = aot_populate_begin(e, a, "populate", true).m, none = LLVMConstInt(e->i16, 0, 0);
+    if (sn_aot_is(a, SN_LINUX)) {
+        em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
+        em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), none));
+        em_val range[] = {field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES),
+                          em_i32(e, POPULATE_READ)};
+        system_call(e, "madvise", "ipli", range); /* older systems refuse it: nothing is lost */
+        em_endif(e, &mapped);
+        em_endif(e, &br);
+    }
     em_ret(e, NULL);
 }
 
@@ -657,6 +674,7 @@ static void emit_all(em *e, sn_aot *a) {
     emit_init(e, a, begin, check);
     if (!wasm) emit_open(e, a, begin, check); /* a module gets its weights in memory */
     if (!wasm) emit_close(e, a);
+    if (!wasm) emit_populate(e, a);
     emit_set_threads(e, a);
     sn_aot_emit_verify(e, a);
     emit_abi(e, a);

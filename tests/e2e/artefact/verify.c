@@ -1,7 +1,10 @@
-/* NAME_weights_verify finds a flipped bit in the block of 64 KiB that holds it, and only there. */
+/* NAME_weights_verify finds a flipped bit in the block of 64 KiB that holds it, and only there. NAME_populate maps all
+ * pages. */
 #include "story.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 static int failed;
 static void check(int ok, const char *what, int64_t at) {
@@ -11,6 +14,22 @@ static void check(int ok, const char *what, int64_t at) {
 }
 static int kind(int code) {
     return STORY_ERROR_KIND(code);
+}
+
+/* Page faults while the mapped weights are read; -1: this system cannot map all pages at once. */
+static long count_faults(int populate) {
+    enum { POPULATE_READ = 22 };
+    struct rusage before, after;
+    story m;
+    if (story_open(&m, "story.weights")) return -2;
+    if (populate && madvise((void *)m.weights, 4096, POPULATE_READ)) return -1;
+    if (populate) story_populate(&m);
+    getrusage(RUSAGE_SELF, &before);
+    for (int64_t i = 0; i < m.bytes; i += 4096) (void)((const volatile char *)m.weights)[i];
+    getrusage(RUSAGE_SELF, &after);
+    story_close(&m);
+    story_populate(&m); /* closed: nothing */
+    return after.ru_minflt - before.ru_minflt;
 }
 
 int main(void) {
@@ -56,6 +75,11 @@ int main(void) {
         data[k] ^= 1;
     }
     check(!story_verify(&m), "verify again", 0);
+    const long faults = count_faults(0), rest = count_faults(1);
+    check(faults > 3, "faults without populate", faults);
+    check(rest == -1 || (rest >= 0 && rest < 2), "faults with populate", rest);
+    story_populate(NULL);
+    story_populate(&m); /* in memory: nothing */
     free(data);
     return failed;
 }
