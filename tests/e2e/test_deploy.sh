@@ -525,6 +525,16 @@ systems() {
     else
         echo "note: no llvm-nm: symbols of COFF and Mach-O objects are not looked at"
     fi
+    ld=$(command -v ld64.lld-19 || command -v ld64.lld)
+    [ -n "$ld" ] || echo "note: no ld64.lld (Debian: lld-19): objects for macOS are not linked"
+    while [ -n "$ld" ] && read -r folder arch version; do # a dynamic library takes no SDK
+        $ld -arch $arch -platform_version macos $version $version -dylib -undefined dynamic_lookup $folder/story.o -o $folder/libstory.dylib ||
+            fail "link an object for $folder"
+        [ -z "$nm" ] || $nm -g --defined-only $folder/libstory.dylib | grep -q ' T _story_prefill$' || fail "no entry in a library for $folder"
+    done <<END
+macos arm64 11.0
+macos64 x86_64 10.15
+END
     "$sinter" inspect windows/story.obj | grep -q "x86_64-w64-windows-gnu" || fail "inspect an object for Windows"
     mingw
 }
