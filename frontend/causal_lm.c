@@ -80,7 +80,6 @@ static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
                           (long long)g->rotary, (long long)g->d_head);
     read_layer_types(c, g);
     expert_check(c, &g->experts);
-    if (g->score_cap < 0 || g->logit_cap < 0) sn_config_problem(c, "a soft cap is negative");
 }
 
 /* ---- parts ---- */
