@@ -222,6 +222,10 @@ static void names(void **state) {
     assert_null(sn_name_of(NULL));
 }
 
+static sn_tensor whole(const sn_score_ctx *c) {
+    return c->score;
+}
+
 static void attention(void **state) {
     (void)state;
     sn_tensor q, k, v, narrow;
@@ -271,8 +275,77 @@ static void attention(void **state) {
     EXPECT_ERROR(sn_attention(q, k, v, .dropout = 0.1), "attention", "dropout needs .rng");
     HEADS();
     EXPECT_ERROR(sn_attention(q, k, v, .dropout = 1), "attention", "dropout rate");
+#define BAD(what, ...)                                                                             \
+    do {                                                                                           \
+        HEADS();                                                                                   \
+        EXPECT_ERROR(sn_attention(q, k, v, __VA_ARGS__), "attention", what);                       \
+    } while (0)
+    sn_tensor lse;
+    const char *const mixes = ".mix_scores and .mix_weights go with neither";
+    BAD("have no log-sum-exp", .lse = &lse, .weight = whole);
+    BAD("there is no .lse", .lse = &lse, .sink = sn_input(m, "s", SN_F32, 4));
+    for (int i = 0; i < 2; i++) {
+        const char *const name = i ? ".mix_weights" : ".mix_scores";
+        sn_tensor a = NULL, b = NULL;
+#define MIX(rows, columns)                                                                         \
+    *(i ? &b : &a) = sn_input(m, "mix", SN_F32, rows, columns), *(i ? &a : &b) = NULL
+        MIX(4, 4);
+        BAD(mixes, .mix_scores = a, .mix_weights = b, .weight = whole);
+        MIX(4, 4);
+        BAD(mixes, .mix_scores = a, .mix_weights = b, .sink = sn_input(m, "s", SN_F32, 4));
+        MIX(4, 4);
+        BAD(mixes, .mix_scores = a, .mix_weights = b, .dropout = 0.1);
+        MIX(4, 4);
+        BAD(mixes, .mix_scores = a, .mix_weights = b, .lse = &lse);
+        MIX(4, 4);
+        BAD(mixes, .mix_scores = a, .mix_weights = b, .mesh = "d", .ranks = 2);
+        MIX(4, 3);
+        BAD(name, .mix_scores = a, .mix_weights = b);
+        MIX(2, 2);
+        BAD(name, .mix_scores = a, .mix_weights = b);
+        MIX(4, 4); /* k and v have fewer heads */
+        BAD(name, .mix_scores = a, .mix_weights = b);
+    }
+    BAD(".ranks is not positive", .mesh = "d");
+    BAD("need rows that are not divided", .mesh = "d", .ranks = 2, .weight = whole);
+    BAD("need rows that are not divided", .mesh = "d", .ranks = 2, .dropout = 0.1);
+    BAD("need rows that are not divided", .mesh = "d", .ranks = 2, .lse = &lse);
+    BAD("a divisor needs .weight", .divide = SN_DIVIDE_BY_ABS_SUM);
+    BAD("the divisor is unknown", .weight = whole, .divide = (sn_row_divisor)9);
+    BAD("a sink needs .divide", .weight = whole, .sink = sn_input(m, "s", SN_F32, 4));
     EXPECT_ERROR(sn_split_heads(x23, 2), "split_heads");
     (void)narrow;
+}
+
+/* Each of the conditions on ranks, by itself. */
+static void ranks(void **state) {
+    (void)state;
+#define MESH(call, name)                                                                           \
+    EXPECT_ERROR(call(NULL, 2), name, "the mesh axis is NULL");                                    \
+    EXPECT_ERROR(call("d", 0), name, "there must be at least one rank")
+#define REDUCE(mesh, n) sn_all_reduce(x23, mesh, n)
+#define GATHER(mesh, n) sn_all_gather(x23, 0, mesh, n)
+#define SCATTER(mesh, n) sn_reduce_scatter(x23, 0, mesh, n)
+#define PERMUTE(mesh, n) sn_collective_permute(x23, 0, true, mesh, n)
+#define BROADCAST(mesh, n) sn_collective_broadcast(x23, 0, mesh, n)
+#define REDUCE_TO(mesh, n) sn_collective_reduce(x23, 0, mesh, n)
+    MESH(REDUCE, "all_reduce");
+    MESH(GATHER, "all_gather");
+    MESH(SCATTER, "reduce_scatter");
+    MESH(PERMUTE, "collective_permute");
+    MESH(BROADCAST, "collective_broadcast");
+    MESH(REDUCE_TO, "collective_reduce");
+    EXPECT_ERROR(sn_all_gather(x23, 2, "d", 2), "all_gather", "axis 2");
+    EXPECT_ERROR(sn_collective_permute(x23, 2, true, "d", 2), "is not between -ranks and ranks");
+    EXPECT_ERROR(sn_collective_permute(x23, -2, true, "d", 2), "is not between -ranks and ranks");
+    EXPECT_ERROR(sn_collective_broadcast(x23, 2, "d", 2), "collective_broadcast");
+    EXPECT_ERROR(sn_collective_broadcast(x23, -1, "d", 2), "collective_broadcast");
+    EXPECT_ERROR(sn_collective_reduce(x23, 2, "d", 2), "collective_reduce");
+    EXPECT_ERROR(sn_slice(x23, 2, 0, 1), "slice", "axis 2");
+    EXPECT_ERROR(sn_slice(x23, -3, 0, 1), "slice", "axis -3");
+    EXPECT_ERROR(sn_cumulate(x23, .op = (sn_cumulation)9), ".op is none of SN_CUMSUM");
+    EXPECT_ERROR(sn_cumulate(flags, .op = SN_CUMSUM), "cumulate", "use sn_cast");
+    EXPECT_ERROR(sn_cumulate(flags, .op = SN_CUMMIN), "cumulate", "use sn_cast");
 }
 
 static void names_and_entries(void **state) {
@@ -372,12 +445,19 @@ static void no_module(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, finish)
     const struct CMUnitTest tests[] = {
-        TEST(scans),         TEST(wrong_types),
-        TEST(caches),        TEST(elementwise),
-        TEST(two_modules),   TEST(shapes),
-        TEST(products),      TEST(names),
-        TEST(attention),     TEST(names_and_entries),
-        TEST(errors_stick),  TEST(no_module),
+        TEST(scans),
+        TEST(wrong_types),
+        TEST(caches),
+        TEST(elementwise),
+        TEST(two_modules),
+        TEST(shapes),
+        TEST(products),
+        TEST(names),
+        TEST(attention),
+        TEST(ranks),
+        TEST(names_and_entries),
+        TEST(errors_stick),
+        TEST(no_module),
         TEST(null_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
