@@ -77,9 +77,9 @@ static sn_module *make(selected_map *map) {
 
 static sn_options options(const char *weights, int level, int threads, const char *target) {
     sn_options o = sn_options_default();
-    bool int8 = weights && !strcmp(weights, "int8 x int8");
+    bool int8 = weights && strstr(weights, " x int8");
     o.level = level, o.weights = weights, o.threads = threads, o.target = target;
-    if (int8) o.weights = NULL, o.compute = "int8";
+    if (int8) o.weights = *weights == 'i' && weights[3] == '4' ? "int4" : NULL, o.compute = "int8";
     return o;
 }
 
@@ -125,10 +125,11 @@ static void evaluate(selected_map *map, const char *weights, int level, int thre
 /* The selected products are those of all products. */
 static void values(void **state) {
     (void)state;
-    static const char *const weights[] = {NULL, "bf16", "int8", "int4", "int8 x int8"};
+    static const char *const weights[] = {NULL,   "bf16",        "int8",
+                                          "int4", "int8 x int8", "int4 x int8"};
     static const char *const targets[] = {NULL, NULL, NULL, NULL, NULL, "x86-64-v3", "x86-64"};
     static float want[SIZES][MAX_SIZE], y[SIZES][MAX_SIZE], again[SIZES][MAX_SIZE];
-    for (size_t w = 0; w < 5; w++) {
+    for (size_t w = 0; w < 6; w++) {
         evaluate(dense, weights[w], 2, 1, NULL, want);
         for (size_t i = 0; i < 7; i++) { /* levels, and other targets at level 4 */
             int level = i < 4 ? (int)i : 4;
