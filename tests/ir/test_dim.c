@@ -249,6 +249,46 @@ static void quotients(void **state) {
     sn_module_free(m);
 }
 
+/* Bounds hold for every size, also of quotients of quotients beside what they divide. */
+static void bounds_of_quotients(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t least,
+            most; /* attained: bounds are not below, or above, these by more than `slack` */
+        int64_t slack;
+    } rows[] = {
+        {"ceil(T/4)", 1, 10, 0},
+        {"4*ceil(T/4)-T", 0, 3, 40},
+        {"T-4*ceil(ceil(T/2)/2)", -3, 0, 40},
+        {"ceil(T/9)-ceil(T/9)+T-4*ceil(ceil(T/2)/2)", -3, 0, 40},
+        {"T-2*ceil(T/2)", -1, 0, 40},
+        {"ceil((40-T)/8)", 0, 5, 0},
+        {"ceil(ceil(T/3)/5)", 1, 3, 0},
+        {"T*ceil(T/10)", 4, 160, 0},
+        {"ceil(T/4)-ceil(T/8)", 0, 5, 10},
+        {"ceil((T+1)/2)+T", 7, 61, 0},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        sn_module *m = sn_module_new("m");
+        sn_symbol_add(m, "T", 4, 40);
+        sn_dim d = parse(m, rows[k].text);
+        const int64_t lo = sn_dim_lo(m, d), hi = sn_dim_hi(m, d);
+        int64_t least = INT64_MAX, most = INT64_MIN;
+        for (int64_t t = 4; t <= 40; t++) {
+            const int64_t v = sn_dim_eval(m, d, &t);
+            if (v < least) least = v;
+            if (v > most) most = v;
+        }
+        assert_int_equal(least, rows[k].least);
+        assert_int_equal(most, rows[k].most);
+        if (lo > least || hi < most || lo < least - rows[k].slack || hi > most + rows[k].slack)
+            fail_msg("%s: %lld to %lld", rows[k].text, (long long)lo, (long long)hi);
+        if (lo >= 0) assert_int_equal(sn_dim_div_up(m, d, 1), d);
+        sn_module_free(m);
+    }
+}
+
 static void terms(void **state) {
     (void)state;
     sn_module *m = new_module();
@@ -308,7 +348,8 @@ int main(void) {
         cmocka_unit_test(ring_laws), cmocka_unit_test(text_round_trip),
         cmocka_unit_test(bad_text),  cmocka_unit_test(exact_bounds),
         cmocka_unit_test(division),  cmocka_unit_test(terms),
-        cmocka_unit_test(quotients), cmocka_unit_test(errors),
+        cmocka_unit_test(quotients), cmocka_unit_test(bounds_of_quotients),
+        cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
