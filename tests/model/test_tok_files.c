@@ -194,6 +194,11 @@ static void capitals(void **state) {
             check_ids(t, "a A", 0, 1, c == '@' || c == '[', -1);
             sn_tokenizer_free(t);
         }
+    static const char first[] = "x\n[UNK]\n##y\n"; /* id 0 is a token as others are */
+    write_whole(path_of("vocab.txt"), first, sizeof first - 1);
+    sn_tokenizer *t = load_ok(dir);
+    check_ids(t, "x xy y", 0, 0, 0, 2, 1, -1);
+    sn_tokenizer_free(t);
     remove_files();
 }
 
