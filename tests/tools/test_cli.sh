@@ -178,10 +178,6 @@ check_eval() {
     awk "BEGIN { exit !($own < $slid && $slid < $short) }" || fail "losses $own, $slid, $short"
     run 0 eval "$stories" "$tmp/text" --limit 100
     prints '^tokens *99$'
-    loss=$(sed -n 's/^loss *//p' "$tmp/out")
-    run 0 eval "$stories" "$tmp/text" --limit 100 --weights int4 # stored so, at a small loss
-    other=$(sed -n 's/^loss *//p' "$tmp/out")
-    awk "BEGIN { d = $other / $loss - 1; exit !(d != 0 && d < 0.2 && d > -0.2) }" || fail "loss $other, $loss in f32"
     refused 2 'stride 64 is longer' eval "$stories" "$tmp/story" --context 32 --stride 64
     : >"$tmp/empty"
     refused 1 'fewer than 2 tokens' eval "$stories" "$tmp/empty"

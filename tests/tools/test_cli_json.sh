@@ -37,6 +37,10 @@ prints '"end": "search"'
 json 1 generate "$tmp/m" -p Once -n 3 --best-of 2
 json 1 eval "$tmp/m" "$tmp/text" --limit 200
 prints '"complete": true'
+loss=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$tmp/out")
+json 1 eval "$tmp/m" "$tmp/text" --limit 200 --weights int4 # stored so, at a small loss
+other=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$tmp/out")
+awk "BEGIN { d = $other / $loss - 1; exit !(d != 0 && d < 0.2 && d > -0.2) }" || fail "loss $other, $loss in f32"
 printf 'آتزمون\nآزا\n' >"$tmp/names"
 json 2 translate "$source/examples/models/aren-transliteration/model.bin" -f "$tmp/names"
 prints '"source": "آتزمون", "text": "atzmon"'
