@@ -386,7 +386,7 @@ static void go_to(walk *w, em_val at) {
     em *e = w->p.e;
     scan *c = w->p.scan;
     const sn_scan_loop *l = c->step->scan;
-    em_val odd = em_and(e, at, 1);
+    em_val odd = em_and(e, counted(w, l->recomputes, at), 1);
     c->at = at;
     c->place = c->segment ? em_rem(e, at, c->segment) : NULL;
     const em_val index[SN_INDEX_COUNT] = {
@@ -405,7 +405,7 @@ static void go_to(walk *w, em_val at) {
     }
 }
 
-/* Points the windows at where they are in the thread's part. */
+/* Points the windows at where they are in the thread's part: those of carries at where these begin. */
 static void open_windows(walk *w) {
     em *e = w->p.e;
     const scan *c = w->p.scan;
@@ -446,7 +446,6 @@ static void walk_scan(walk *w, const sn_step *s) {
     c.length = dim_value(&w->p, l->length);
     c.segment = l->segments ? segment_of(&w->p, l->length) : NULL;
     open_windows(w);
-    go_to(w, counted(w, l->recomputes, begin));
     walk_steps(w, s);
     em_end(e, &part);
     w->p.scan = outer;
@@ -463,7 +462,6 @@ static void walk_elements(walk *w, const sn_step *s) {
     walk_steps(w, s);
     em_end(e, &i);
     w->p.n_known = known;
-    go_to(w, counted(w, c->step->scan->recomputes, c->length));
 }
 
 /* Ends where it is: at element `at`. */

@@ -78,7 +78,7 @@ typedef enum sn_index {
     SN_BY_ELEMENT, /* as it lies in the sequence */
     SN_BY_SEGMENT,
     SN_BY_PLACE,  /* of the element in its segment */
-    SN_BY_PARITY, /* of carries in two places: the element's number modulo 2; the next one's */
+    SN_BY_PARITY, /* of carries in two places: the iteration's number modulo 2; the next one's */
     SN_BY_NEXT_PARITY,
     SN_INDEX_COUNT
 } sn_index;

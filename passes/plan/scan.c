@@ -51,10 +51,11 @@ static void plan_elements(sn_planner *p, scan_plan *c, sn_node *n) {
     sn_planner_fold(p, SN_STEP_ELEMENTS, n, first);
 }
 
+/* The carry after the last iteration, or at the start: windows stay where they are. */
 static void close_scan(sn_planner *p, scan_plan *c) {
     for (int i = 0; i < c->s.n_carry; i++) {
         const sn_node *t = c->s.body->out[i];
-        sn_planner_copy(p, sn_scan_whole(p, c->carry[i].now, t),
+        sn_planner_copy(p, sn_scan_whole(p, c->carry[i].next, t),
                         sn_scan_operand_window(p, c, c->s.n_in + i, t, SN_BY_PART),
                         "a carry at the end");
     }
