@@ -76,8 +76,8 @@ int main(void) {
     }
     check(!story_verify(&m), "verify again", 0);
     const long faults = count_faults(0), rest = count_faults(1);
-    check(faults > 3, "faults without populate", faults);
-    check(rest == -1 || (rest >= 0 && rest < 2), "faults with populate", rest);
+    check(faults > 0, "faults without populate", faults); /* few, if the file is in large pages */
+    check(rest == -1 || (rest >= 0 && rest < faults), "faults with populate", rest);
     story_populate(NULL);
     story_populate(&m); /* in memory: nothing */
     free(data);
