@@ -211,15 +211,12 @@ static void emit_update_rows(em *e, const sn_kernel *k) {
 }
 
 static void emit_scatter(em *e, const sn_kernel *k) {
+    const bool rows = k->step->node->op == SN_OP_scatter_add;
     em_kernel(e, k->name);
-    if (k->step->node->op == SN_OP_update_rows)
-        emit_update_rows(e, k);
-    else if (k->step->node->op == SN_OP_scatter_add && adds_rows(k))
-        emit_scatter_vectors(e, k);
-    else if (k->step->node->op == SN_OP_scatter_add)
-        emit_scatter_rows(e, k);
-    else
-        emit_scatter_elements(e, k);
+    (k->step->node->op == SN_OP_update_rows ? emit_update_rows
+     : rows && adds_rows(k)                 ? emit_scatter_vectors
+     : rows                                 ? emit_scatter_rows
+                                            : emit_scatter_elements)(e, k);
     em_end_kernel(e);
 }
 
