@@ -72,6 +72,14 @@ SPELLING(of_keys, sn_tensor f = sn_input(m, "f", SN_F32, p.T);
          return sn_matmul(sn_sub(weights(&p, 0), sn_mul(f, weights(&p, 1))), p.v);)
 SPELLING(cut_keys, sn_tensor w = softmax(&p, p.both_q, p.both_k);
          return sn_matmul(sn_slice(sn_index(w, 2, 1), 3, 0, 1), sn_slice(p.v, 2, 0, 1));)
+SPELLING(cut_both, sn_tensor w = sn_sub(weights(&p, 0), sn_mul(weights(&p, 1), 0.3));
+         return sn_matmul(sn_slice(w, 3, 0, 1), sn_slice(p.v, 2, 0, 1));)
+SPELLING(cut_each, sn_tensor a = sn_slice(weights(&p, 0), 3, 0, 1);
+         sn_tensor b = sn_slice(weights(&p, 1), 3, 0, 1);
+         return sn_matmul(sn_sub(a, sn_mul(b, 0.3)), sn_slice(p.v, 2, 0, 1));)
+SPELLING(every_other, sn_tensor w = softmax(&p, p.q[0], p.k[0]);
+         w = sn_sub(sn_slice_step(w, 1, 0, 2, 2), sn_slice_step(w, 1, 1, 2, 2));
+         return sn_matmul(w, sn_slice(p.v, 1, 0, 2));)
 SPELLING(read_twice, sn_tensor w = softmax(&p, p.both_q, p.both_k);
          w = sn_sub(sn_index(w, 2, 0), sn_mul(sn_index(w, 2, 1), 0.3));
          return sn_mul(sn_matmul(w, p.v), sn_sum_keep(w, -1));)
@@ -83,7 +91,8 @@ static void sums(void **state) {
         int attentions;
     } rows[] = {{S(published), 2}, {S(literal), 2},     {S(of_heads), 2}, {S(of_rows), 2},
                 {S(by_einsum), 2}, {S(heads_apart), 2}, {S(one_part), 1}, {S(of_keys), 0},
-                {S(cut_keys), 0},  {S(read_twice), 0}};
+                {S(cut_keys), 0},  {S(cut_both), 0},    {S(cut_each), 0}, {S(every_other), 0},
+                {S(read_twice), 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int n = 0;
         char *text = raise_text(&rows[i].of);
