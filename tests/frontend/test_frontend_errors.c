@@ -151,7 +151,10 @@ static void shapes(void **state) {
 static void products(void **state) {
     (void)state;
     EXPECT_ERROR(sn_matmul(x23, x23), "matmul", "[2,3]", "sn_swap");
-    EXPECT_ERROR(sn_matmul(x23, ids), "matmul", "two axes");
+    EXPECT_ERROR(sn_matmul(x23, ids), "matmul: f32[2,3] 'x23' and i32[4] 'ids': ", "two axes");
+    EXPECT_ERROR(sn_matmul(ids, x23), "matmul: i32[4] 'ids' and f32[2,3] 'x23': ", "two axes");
+    EXPECT_ERROR(sn_matmul(x23, flags),
+                 "matmul: f32[2,3] 'x23' and bool[2,3] 'flags': ", "element types differ");
     EXPECT_ERROR(sn_linear(x23, w47, NULL), "linear", "f32[4,7] 'h.0.weight'", "[out, in]");
     EXPECT_ERROR(sn_linear(x23, x32, NULL), "linear", "sn_swap(w, 0, 1)");
     EXPECT_ERROR(sn_linear(x23, x23, ids), "linear", "[out]");
@@ -170,7 +173,8 @@ static void products(void **state) {
     EXPECT_ERROR(sn_einsum("ij,jk", x23, x32), "einsum", "ij,jk");
     EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "label j");
     EXPECT_ERROR(sn_einsum("ij,jk->iz", x23, x32), "einsum", "z");
-    EXPECT_ERROR(sn_einsum("ij,ij->ij", x23, x32), "einsum", "label i of", "sizes 2 and 3");
+    EXPECT_ERROR(sn_einsum("ij,ij->ij", x23, x32), "einsum", "label i of", "sizes 2 and 3",
+                 "f32[2,3] 'x23' and f32[3,2] 'x32': ");
     EXPECT_ERROR(sn_embedding(x32, x23), "embedding", "integers");
     EXPECT_ERROR(sn_embedding(ids, ids), "embedding", "two axes");
     EXPECT_ERROR(sn_gather(x23, 0, x23), "gather", "integers");
