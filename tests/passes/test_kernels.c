@@ -1,4 +1,5 @@
 /* The tables of passes/kernels: the manual says what they say. */
+#include "frontend/sinter.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 #include "tests/support/text.h"
@@ -159,10 +160,43 @@ static void complete(void **state) {
     }
 }
 
+/* Every product that depends on an input says what must not change its bits, also in the body of a loop. */
+static void step(sn_scan_step *s) {
+    const sn_tensor *w = s->user;
+    s->next[0] = sn_tanh(sn_add(sn_matmul(s->carry[0], *w), s->x[0]));
+    s->y[0] = s->next[0];
+}
+
+static void invariant(void **state) {
+    (void)state;
+    for (int asked = 0; asked < 2; asked++) {
+        sn_module *m = sn_module_new("m");
+        sn_entry_begin(m, "e");
+        sn_tensor w = sn_input(m, "w", SN_F32, 40, 40), x = sn_input(m, "x", SN_F32, 5, 4, 40);
+        sn_scanned r = sn_scan(.carry = {sn_full(m, SN_F32, 0, 4, 40)}, .x = {sn_matmul(x, w)},
+                               .body = step, .user = &w);
+        sn_output("y", r.y[0]);
+        const sn_pass_options o = {
+            .level = SN_LEVEL_HIGHEST, .backend = "native", .invariant = asked};
+        sn_passes p;
+        if (!sn_passes_run(&p, m, &o)) fail_msg("%s", sn_module_error(m)->message);
+        char *text = module_text(m), *rest = text, *line;
+        int products = 0;
+        while ((line = strtok_r(rest, "\n", &rest))) {
+            if (!strstr(line, "= gemm")) continue;
+            products++;
+            if ((strstr(line, "invariant=1") != NULL) != asked) fail_msg("%s", line);
+        }
+        assert_int_equal(products, 2);
+        free(text);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manual_levels), cmocka_unit_test(levels),   cmocka_unit_test(holds),
-        cmocka_unit_test(joined),        cmocka_unit_test(complete),
+        cmocka_unit_test(joined),        cmocka_unit_test(complete), cmocka_unit_test(invariant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
