@@ -249,11 +249,28 @@ static void only_new(void **state) {
     }
 }
 
+/* What is said about a node twice is kept once. */
+static void notes(void **state) {
+    (void)state;
+    sn_module *m = new_graph();
+    const sn_node *a = find(m, SN_OP_relu), *b = find(m, SN_OP_add);
+    const sn_note *list;
+    for (int i = 0; i < 3; i++) {
+        sn_module_note(m, a, "slow by %d", 7);
+        sn_module_note(m, b, "slow by %d", 7);
+        sn_module_note(m, a, "slow by %d", 8);
+    }
+    assert_int_equal(sn_module_notes(m, &list), 3);
+    assert_ptr_equal(list[1].about, b);
+    assert_string_equal(list[2].text, "slow by 8");
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_shape), cmocka_unit_test(operands), cmocka_unit_test(shape_of_node),
         cmocka_unit_test(regions),     cmocka_unit_test(entries),  cmocka_unit_test(neighbourhood),
-        cmocka_unit_test(only_new),
+        cmocka_unit_test(only_new),    cmocka_unit_test(notes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
