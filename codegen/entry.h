@@ -20,7 +20,7 @@ typedef struct sn_entry_code {
     sn_dim work;     /* floating-point operations of a call, roughly */
     sn_dim products; /* multiplications of its matrix products, attention's included */
     int n_barrier;   /* barriers of a call */
-    bool checked;    /* the host checks the results of each step i, as extern step n_step + i */
+    bool checked;    /* the host checks the results of each call i, as extern call n_call + i */
     const struct sn_value_check *check; /* [n_call] if checked (program/check.h) */
     const char *text;                   /* identity, for the cache */
 } sn_entry_code;

@@ -213,13 +213,11 @@ static sn_tensor attend_seen(const causal_lm *g, const sn_forward_ctx *s, sn_ten
                                 .captured = {chosen});
 }
 
-/* Rows [B, 1, Tk, n] of a cache at index [B, chosen], in that order; those behind it are the last one. */
+/* Rows [1, 1, Tk, n] of a cache at index [1, chosen], in that order; those behind it are the last one. */
 static sn_tensor take_chosen(sn_tensor rows, sn_tensor index) {
-    sn_module *m = sn_module_of(rows);
-    sn_dim B = sn_dim_of(rows, 0), Tk = sn_dim_of(rows, 2), n = sn_dim_of(rows, 3);
-    sn_tensor first = sn_expand(sn_mul(sn_arange(m, SN_I32, B), Tk), 1);
-    index = sn_add(sn_min(index, sn_dim_sub(m, Tk, 1)), first);
-    return sn_expand(sn_gather(sn_reshape(rows, sn_dim_mul(m, B, Tk), n), 0, index), 1);
+    sn_dim Tk = sn_dim_of(rows, 2), n = sn_dim_of(rows, 3);
+    index = sn_min(index, sn_dim_sub(sn_module_of(rows), Tk, 1));
+    return sn_expand(sn_gather(sn_reshape(rows, Tk, n), 0, index), 1);
 }
 
 /* Queries and keys of the indexer, never interleaved. */
@@ -238,15 +236,15 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
         a->indexer.scope ? indexer_choose(&a->indexer, s, x, p.query, rotate_index, g) : NULL;
     if (g->positions == ROTARY)
         p.q[1] = rotate(g, s, p.q[1], local), p.key = rotate(g, s, p.key, local);
-    bool one = s->capacity && s->T == 1;
+    bool one = s->capacity && s->T == 1, gathers = chosen && indexer_gathers(s);
     if (s->capacity) {
         sn_tensor rows = sn_append_kv(s, latent_row(&p), "kv_cache");
-        latent_take_rows(a, &p, one && chosen ? take_chosen(rows, chosen) : rows);
+        latent_take_rows(a, &p, gathers ? take_chosen(rows, chosen) : rows);
     }
     sn_tensor part[3];
     (one ? latent_absorb : latent_expand)(a, &p, g->heads, part);
     sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v"), y;
-    if (one && chosen)
+    if (gathers)
         y = sn_attention(q, k, v, .scale = g->score_scale, .mask = is_there,
                          .captured = {sn_le(chosen, s->pos)});
     else

@@ -45,6 +45,10 @@ static sn_tensor blocks(sn_tensor x) {
     return sn_rank_of(x) > 3 ? sn_reshape(x, B, H, C, ROWS, SN_REST) : sn_reshape(x, B, H, C, ROWS);
 }
 
+bool indexer_gathers(const sn_forward_ctx *s) {
+    return s->capacity && s->T == 1 && s->B == 1;
+}
+
 sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_tensor x,
                          sn_tensor latent, indexer_rotate *rotate, const void *user) {
     if (s->documents || s->ranks > 1)
@@ -62,10 +66,14 @@ sn_tensor indexer_choose(const token_indexer *a, const sn_forward_ctx *s, sn_ten
     if (a->chosen >= sn_dim_hi(s->m, sn_dim_of(k, 2))) return NULL; /* all tokens are chosen */
     ranking r = {sn_swap(k, 2, 3), a->chosen};
     sn_tensor pos = sn_expand(sn_broadcast(s->pos, s->B, s->T), 1);
-    if (s->capacity && s->T == 1)
-        return sn_reshape(best(s->m, &r, (sn_tensor[]){q, w, pos}), s->B, a->chosen);
-    sn_tensor y =
-        sn_scan(.x = {blocks(q), blocks(w), blocks(pos)}, .axis = 2, .body = mark_block, .user = &r)
-            .y[0];
+    if (indexer_gathers(s))
+        return sn_reshape(best(s->m, &r, (sn_tensor[]){q, w, pos}), 1, a->chosen);
+    sn_tensor y;
+    if (s->T == 1)
+        y = mark(s->m, &r, (sn_tensor[]){q, w, pos});
+    else
+        y = sn_scan(.x = {blocks(q), blocks(w), blocks(pos)}, .axis = 2, .body = mark_block,
+                    .user = &r)
+                .y[0];
     return sn_slice(sn_reshape(y, s->B, SN_REST, sn_dim_of(k, 2)), 1, 0, s->T);
 }

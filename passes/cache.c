@@ -49,7 +49,7 @@ static const sn_node *updated_state(const sn_binding *assign) {
     return rows && n->dtype == SN_F32 && is_state(n, assign->name) ? n : NULL;
 }
 
-/* Whether the values of the state reach a product, through views, updates and elementwise ops. */
+/* Whether the values of the state reach a product, through views, updates, gathers and elementwise ops. */
 static bool enters_product(sn_module *m, const sn_entry *e, const char *name) {
     sn_order order = sn_entry_topo(m, e);
     bool *of = sn_arena_alloc(m, sn_module_node_count(m));
@@ -57,7 +57,8 @@ static bool enters_product(sn_module *m, const sn_entry *e, const char *name) {
     for (int i = 0; i < order.n; i++) {
         sn_node *n = order.node[i];
         bool product = n->op == SN_OP_dot || sn_contains_op(m, n, SN_OP_dot);
-        bool follows = is_update(n) || sn_is_view(n) || sn_is_elementwise(n);
+        bool follows =
+            is_update(n) || sn_is_view(n) || sn_is_elementwise(n) || n->op == SN_OP_gather;
         of[n->id] = is_state(n, name);
         for (int k = 0; k < n->n_in; k++) {
             if (!of[n->in[k]->id]) continue;

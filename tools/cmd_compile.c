@@ -70,7 +70,8 @@ static const arg table[] = {
      "also link NAME (for Windows NAME.exe, with MinGW), a program that generates, translates, "
      "classifies or encodes text"},
     {"page", 0, ARG_FLAG, AT(page), NULL, NULL, 0, 0,
-     "wasm32: also write NAME.html, a page that generates, classifies or embeds in the browser"},
+     "wasm32: also write NAME.html, a page that generates, classifies, embeds or trains in the "
+     "browser"},
     {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
      "encoder-decoders: number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     {"sequences", 0, ARG_INT, AT(sequences), "N", "1", 1, 4096,
@@ -203,6 +204,15 @@ static bool check_target(options *o, sn_error *err) {
            (!is_wasm(o) || link_wasm_linker(o->cc, err));
 }
 
+/* Whether a vocabulary.json is one of characters, the only kind that the script reads. */
+static bool has_characters(const char *path) {
+    sn_error ignored = {0};
+    sn_config *c = sn_config_open(path, &ignored);
+    bool yes = c && !strcmp(sn_config_string_or(c, "kind", ""), "char");
+    sn_config_free(c);
+    return yes;
+}
+
 /* Whether the script reads what is in the folder NAME and `ending` (loadTokenizer in web/tokenizer.js). */
 static bool web_tokenizer(const options *o, const char *name, const char *ending) {
     static const char *const known[] = {"tokenizer.json", "tokenizer.bin", "vocab.txt",
@@ -212,16 +222,20 @@ static bool web_tokenizer(const options *o, const char *name, const char *ending
         char file[160];
         snprintf(file, sizeof file, "%s%s/%s", name, ending, known[i]);
         char *path = sn_path_join(o->dir, file);
-        found = found || !path || access(path, F_OK) == 0;
+        bool there = path && access(path, F_OK) == 0;
+        found |= !path || (there && (i < 3 || has_characters(path)));
         free(path);
     }
     if (!found)
         sn_screen_note(
             NAME,
             "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin, "
-            "vocab.txt and characters)%s: load it with { tokenizer: false } and use "
-            "token ids",
-            name, o->page ? ", so the page cannot load" : "");
+            "vocab.txt and characters)%s: %suse token ids",
+            name,
+            !o->page   ? ""
+            : o->train ? ", so the page cannot train"
+                       : ", so the page cannot load",
+            o->train ? "" : "load it with { tokenizer: false } and ");
     return found;
 }
 

@@ -392,7 +392,7 @@ static bool fail_feature(const sn_target *t, const char *name, sn_error *err) {
     for (int i = archs[t->arch].first; i <= archs[t->arch].last; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), " %s", features[i].name);
     return sn_fail(err, SN_ERR_TARGET,
-                   "target '%s': no feature '%s' of this architecture is known; there is%s "
+                   "target '%s': '%s' is not a feature of this architecture; known are%s "
                    "(+name adds one, -name removes one)",
                    t->name, name, known);
 }

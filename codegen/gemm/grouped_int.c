@@ -13,11 +13,10 @@ enum {
     MAX_UNPACKED_K = 512, /* of a panel at a time: it stays in L1 with the rows that it meets */
     ROWS_SIXTEENTHS = 6,  /* of L2: packed rows of A, which stay there */
     MAX_ROWS = 512,
-    SHORT_SUMS =
-        8, /* words of products of pairs that an i16 holds the sum of, by at most 15 * 127 each; */
-    FP4_SUMS = 4, /* by at most 24 * 127 */
-    UNROLL = 2,   /* words */
-    LANES_16 = 2  /* index of 16 lanes in the tables below */
+    SHORT_SUMS = 8, /* words whose products of pairs, up to 2 * 15 * 127, an i16 holds the sum of */
+    FP4_SUMS = 4,   /* the same for doubled floats of 4 bits: up to 2 * 24 * 127 */
+    UNROLL = 2,     /* words */
+    LANES_16 = 2    /* index of 16 lanes in the tables below */
 };
 
 /* ---- plan ---- */

@@ -35,14 +35,12 @@ static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
  *   1x2: prefetches FAR ahead into L1, one instruction per line. If B comes from memory it also
  *     prefetches FARTHER ahead into L2 (bf16: 35 instead of 32 GB/s); that would cost 3 % if B is
  *     in the last-level cache.
- *   Full microtile: takes long for its panel. It prefetches what comes next (b_next), one line per
- *     step.
+ *   Full microtile: takes long for its panel. It prefetches what comes next (b_next), each line once.
  *   Full microtile of few registers (small_tile): a step has 12 multiply-adds, 7 or 8 loads, and each
  *     other instruction takes a 24th of the time in which a core issues them. Where the core's other
  *     hardware thread is busy, that is what limits it: it takes 0.9 of the time that it takes with
  *     all prefetches and their addresses. So it prefetches b_next once in UNROLL steps, which
- *     suffices where four microtiles share a panel, and neither rows of A nor its own panel, which
- *     is in L2. */
+ *     suffices where four microtiles share a panel, and not its own panel, which is in L2. */
 enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 };
 
 /* Whether B hardly stays in a cache until its next use: all matrices of a model together are large,
@@ -113,7 +111,7 @@ static void prefetch_b_next(em *e, const micro *m, carried *c, int n) {
     c->b_next = em_gep_bytes(e, c->b_next, em_mul(e, step, n));
 }
 
-/* ... of next_a: nothing unless it moves, behind the last panel. */
+/* ... of next_a. Its step is 0 but in the last panel of an MC block: then there is nothing to prefetch. */
 static void prefetch_next_a(em *e, const micro *m, carried *c, int lines) {
     if (!c->next_a) return;
     em_val step = m->arg.next_a_step;

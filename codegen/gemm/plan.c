@@ -161,8 +161,9 @@ static int count_pack_a_panels(const gemm_plan *p) {
 }
 
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
- * in L2, and each panel, which comes from the last-level cache or memory, would serve only these: of MIN_MC rows
- * two multiply-adds of vectors a cycle take a byte of B a cycle, and all cores share what that cache gives.
+ * in L2, and each panel, which comes from the last-level cache or memory, would serve only these: with MIN_MC rows
+ * two multiply-adds a cycle take one byte of B a cycle with vectors of 32 bytes and two with vectors of 64, which
+ * therefore have twice the rows. All cores share what that cache gives.
  * Shorter K gains nothing, because A is then read once per NC block. */
 static void choose_partial_c(gemm_plan *p) {
     const sn_gemm *g = p->g;

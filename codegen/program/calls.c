@@ -89,7 +89,7 @@ static void add_arithmetic(text *t, const sn_target *target, const sn_kernel *k)
     const int64_t type = sn_attr_int(n, SN_A_compute, k->compute);
     const bool one = sn_kernel_of(n)->contraction,
                symmetric = one && sn_product_symmetric(k->m, k->step),
-               tiles = target->amx && (n->op == SN_OP_flash || (n->op == SN_OP_gemm && !symmetric));
+               tiles = target->amx && n->op == SN_OP_gemm && !symmetric;
     if (sn_kernel_of(n)->macs && type != (int64_t)k->compute)
         add(t, "product%s of %s%s\n", one ? "" : "s", sn_dtype_name((sn_dtype)type),
             tiles ? ", by AMX" : "");
@@ -237,9 +237,14 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     return q;
 }
 
+/* Whether a call runs depending on the iterations of a loop over rows. */
+static bool counts_rows(sn_when w) {
+    return w == SN_IF_FIRST || w == SN_IF_LATER || w == SN_IF_SINGLE || w == SN_IF_SEVERAL;
+}
+
 /* The share of the rows of a loop that a call in it computes; after it, whether it runs. */
 static double share_of_rows(const sn_program *p, const sn_call_formula *q, const int64_t *symbol) {
-    if (q->when < SN_IF_FIRST) return 1;
+    if (!counts_rows(q->when)) return 1;
     double rows = (double)sn_dim_eval(p->m, q->rows, symbol), first = (double)q->block_rows;
     bool several = rows > first;
     if (q->when == SN_IF_SINGLE) return !several;

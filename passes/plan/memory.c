@@ -259,7 +259,7 @@ static void print_scan(FILE *f, const sn_plan *p, const sn_step *s, int indent) 
             l->recomputes ? ", with carries computed again" : "");
     for (int i = 0; i < l->n_window; i++) {
         static const char *const index[SN_INDEX_COUNT] = {"part",  "element", "segment",
-                                                          "place", "turn",    "next turn"};
+                                                          "place", "parity",  "next parity"};
         const sn_window *w = &l->window[i];
         fprintf(f, "\n%*swindow %d by ", indent, "", w->buffer);
         sn_print_dim(f, p->m, w->step);

@@ -34,7 +34,7 @@ typedef struct sn_buffer {
     sn_dim rows;      /* ... and none if this is at most row_limit; 0: always */
     int64_t row_limit;
     sn_dim segments; /* as often as a loop of this length has segments (scan.h); 0: once */
-    int first, last; /* first and last step that uses it (temporaries) */
+    int first, last; /* first and last call that uses it (temporaries) */
     int slot;        /* temporaries: slot of the workspace; locals: of a thread's locals */
 } sn_buffer;
 

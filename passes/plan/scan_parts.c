@@ -41,7 +41,7 @@ sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t) {
     return sn_view_whole(p->m, buffer, (sn_dtype)t->dtype, t->rank, t->shape, NULL);
 }
 
-/* Both places begin with a cache line. */
+/* Both places of f32 begin with a cache line; those of wider types, too. */
 scan_carry sn_scan_new_carry(sn_planner *p, scan_plan *c, const sn_node *t) {
     enum { LINE = 16 /* elements of 4 bytes */ };
     int local = sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL);

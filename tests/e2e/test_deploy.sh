@@ -473,7 +473,7 @@ refuse() {
     says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
-    says "no feature 'avx2' of this architecture is known; there is relaxed-simd (" "$sinter" compile "$model" --target wasm32,+avx2 --name s -o x
+    says "'avx2' is not a feature of this architecture; known are relaxed-simd (" "$sinter" compile "$model" --target wasm32,+avx2 --name s -o x
     says "all code for AArch64 uses neon" "$sinter" compile "$model" --target aarch64,-neon --name s -o x
     says "os=windows" "$sinter" compile "$model" --target wasm64 --name s -o x
     says "(browser) excludes --exe" "$sinter" compile "$model" --target wasm32 --exe --name s -o x

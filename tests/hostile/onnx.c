@@ -144,7 +144,7 @@ static const hostile_row rows[] = {
      "has 2 elements, but [1,1,16] has 16"},
     {"columns that wrap when blocks are counted", NULL, BLOCKS("0x7fffffffffffffff", "16"),
      "K, N, block_size must be from 1 to 2^31 - 1"},
-    {"numbers that count up from 2^63 - 1", NULL, ADD("1=3 2=7 7=0x7fffffffffffffff 7=1 7=2"),
+    {"a sum of floats and of 2^63 - 1", NULL, ADD("1=3 2=7 7=0x7fffffffffffffff 7=1 7=2"),
      "element types differ: f32[2] 'x' and i64[3] 'w'"},
     {"a shape that wraps", NULL,
      MODEL("1{ 1:w 1:i 2:s 4:Reshape } 1{ 1:x 1:s 2:y 4:Add } 5{ 1=2 2=7 8:w 7=1 7=2 } 5{ 1=2 2=7 "

@@ -136,7 +136,8 @@ Object.assign(Model.prototype, {
    */
   * train(text, state, { steps = 100, batch = 4, block = 32, seed = 1 } = {}) {
     if (!this.trains()) throw new SinterError('no training step of tokens and targets: call its entries with run');
-    const ids = this.encode(text), random = randomNumbers(seed), T = Math.min(block, ids.length - 1);
+    const ids = this.encode(text), random = randomNumbers(seed);
+    const { max } = this.entry('train_step').dims.find((d) => d.name === 'T'), T = Math.min(block, max, ids.length - 1);
     if (T < 1) throw new SinterError('the text has fewer than two tokens');
     for (let step = 0; step < steps; step++) {
       const at = Array.from({ length: batch }, () => Math.floor(random() * (ids.length - T)));
