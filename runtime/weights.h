@@ -36,6 +36,8 @@ typedef struct sn_block_format {
     bool apart;       /* scales are not in the blocks, but bytes elsewhere: sn_weight.scales */
 } sn_block_format;
 
+extern const int8_t sn_fp4_doubled[16]; /* the integers of SN_NIBBLE_FP4, by their 4 bits */
+
 /* The parts of all blocks of a tensor, each as an array. */
 typedef enum sn_weight_part {
     SN_PART_INTEGERS,  /* i8 [.., K] */

@@ -1,6 +1,7 @@
 /* fp4.c: integers of 4 bits that are twice a float of 4 bits (SN_NIBBLE_FP4), 0 1 2 3 4 6 8 12 by the low three bits:
  * three lines, 1, 2 and 4 apart. Products of bytes look them up instead. */
 #include "codegen/gemm/impl.h"
+#include "runtime/weights.h"
 
 em_val gemm_fp4_code(em *e, em_val x) {
     em_val a = em_abs(e, x), sign = em_select(e, em_cmp(e, EM_LT, x, em_like(e, x, 0)),
@@ -19,18 +20,13 @@ em_val gemm_fp4_value(em *e, em_val code) {
     return em_select(e, em_cmp(e, EM_NE, minus, em_like(e, minus, 0)), em_neg(e, a), a);
 }
 
-int gemm_fp4_double(int code) {
-    static const int magnitude[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    return code < 8 ? magnitude[code] : -magnitude[code - 8];
-}
-
 em_val gemm_fp4_bytes(em *e, em_val codes) {
     static const char *const names[] = {"llvm.x86.ssse3.pshuf.b.128", "llvm.x86.avx2.pshuf.b",
                                         "llvm.x86.avx512.pshuf.b.512"};
     const int n = 4 * em_lanes_of(codes);
     em_val table = em_splat(e, em_const(e->i8, 0), n);
     for (int i = 0; i < n; i++)
-        table = em_insert(e, table, em_const(e->i8, gemm_fp4_double(i % 16) + GEMM_FP4_OFFSET), i);
+        table = em_insert(e, table, em_const(e->i8, sn_fp4_doubled[i % 16] + GEMM_FP4_OFFSET), i);
     em_type bytes = em_vec(e->i8, n);
     em_val args[] = {table, em_bitcast(e, codes, bytes)};
     em_val x = e->target->arch == SN_ARCH_X86_64

@@ -4,6 +4,7 @@
  * bits, and a panel row is P words. 8 bits: a panel row is P integers. The factors of a scale group
  * are one row of P or, with minima, two, in panels of their own; so are the factors of factors. */
 #include "codegen/gemm/impl.h"
+#include "runtime/weights.h"
 
 /* Prefetch distances in bytes of integers: NEAR into L1, FAR into L2. A single distance that covers
  * the latency of memory would need more outstanding misses than L1 has. */
@@ -16,7 +17,7 @@ static bool has_lookup(em *e, const gemm_plan *p) {
 
 /* The integer that 4 bits are. */
 static int integer_of(sn_nibble nibble, int bits) {
-    if (nibble == SN_NIBBLE_FP4) return gemm_fp4_double(bits);
+    if (nibble == SN_NIBBLE_FP4) return sn_fp4_doubled[bits];
     return bits < 8 || nibble == SN_NIBBLE_UNSIGNED ? bits : bits - 16;
 }
 

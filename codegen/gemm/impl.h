@@ -330,10 +330,9 @@ void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at);
 /* gemm_pack_b for a panel of words; the source holds 4-bit integers, as floats or i8. */
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, const sn_gemm_pack *g);
 
-/* fp4.c: doubled floats of 4 bits. The 4 bits of integers; the integers of the lowest 4 bits; one of them. */
+/* fp4.c: doubled floats of 4 bits. The 4 bits of integers; the integers of the lowest 4 bits. */
 em_val gemm_fp4_code(em *e, em_val x);
 em_val gemm_fp4_value(em *e, em_val code);
-int gemm_fp4_double(int code);
 /* Words of bytes from 0 to 15 as words of the integers plus GEMM_FP4_OFFSET. */
 enum { GEMM_FP4_OFFSET = 12 };
 em_val gemm_fp4_bytes(em *e, em_val codes);

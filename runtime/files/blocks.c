@@ -69,7 +69,7 @@ static void split_q8_0(bytes b, sn_block_parts *p) {
 
 /* ---- MXFP4: sign, two bits of exponent, one of mantissa ---- */
 
-static const int8_t fp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t sn_fp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 uint16_t sn_mxfp4_scale(unsigned char e) {
     if (e == 255) return 0x7fc0;
@@ -79,11 +79,11 @@ uint16_t sn_mxfp4_scale(unsigned char e) {
 static void split_mxfp4(bytes b, sn_block_parts *p) {
     p->scale = sn_mxfp4_scale(b[0]);
     take_halves(b + 1, p->q);
-    for (int j = 0; j < 32; j++) p->q[j] = fp4_doubled[p->q[j]];
+    for (int j = 0; j < 32; j++) p->q[j] = sn_fp4_doubled[p->q[j]];
 }
 
 static void split_mxfp4_apart(bytes b, sn_block_parts *p) {
-    for (int j = 0; j < 32; j++) p->q[j] = fp4_doubled[b[j / 2] >> j % 2 * 4 & 15];
+    for (int j = 0; j < 32; j++) p->q[j] = sn_fp4_doubled[b[j / 2] >> j % 2 * 4 & 15];
 }
 
 const sn_block_format sn_mxfp4_apart = {"MXFP4",           32,      16,  32, SN_NIBBLE_FP4, false,
