@@ -10,7 +10,7 @@
 static const config_key granite_keys[] = {
     COMMON_KEYS,
     RMS_EPS_KEY,
-    TIED_KEY(true),
+    TIED_KEY(false),
     ACT_KEY("hidden_act", ACT_SILU),
     BOOL_KEY_OR(causal_lm, qkv_bias, "attention_bias", false),
     BOOL_KEY_OR(causal_lm, mlp_bias, "mlp_bias", false),

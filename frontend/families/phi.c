@@ -20,7 +20,7 @@ static const config_key keys3[] = {
     CONTEXT_KEY,
     KV_HEADS_KEY,
     D_MLP_KEY,
-    RMS_EPS_KEY,
+    FLOAT_KEY_OR(causal_lm, eps, "rms_norm_eps", 1e-5, 0, 1),
     FLOAT_KEY_OR(causal_lm, rotary_part, "partial_rotary_factor", 1, 0, 1),
     BASE_KEY,
     TIED_KEY(false),
