@@ -16,8 +16,8 @@
 
 enum { FLOAT = 1, UINT8 = 2, INT8 = 3, INT32 = 6, INT64 = 7, BOOL = 9, MAX_NUMBERS = 8 };
 
-/* Inputs, named by a letter: x [2, 4, 6, 6] and its like, a vector of its channels, a matrix, bytes, indices; and constants,
- * of which numbers are integers, or scales. */
+/* Inputs, named by a letter: x [2, 4, 6, 6] and its like, a vector of its channels, a matrix, bytes, indices; constants: the
+ * numbers of k, q and others are integers, those of s are scales. */
 static const struct {
     char name;
     int type, rank;

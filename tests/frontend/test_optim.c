@@ -260,13 +260,48 @@ static void optimizers_compiled(void **state) {
     }
 }
 
+/* PyTorch's, and those of the papers' code. */
 static void usual_settings(void **state) {
     (void)state;
-    sn_optimizer o = sn_optimizer_of(SN_ADAMW);
-    assert_true(o.kind == SN_ADAMW && o.beta1 == 0.9 && o.beta2 == 0.999 && o.decay == 0.01);
-    assert_true(sn_optimizer_of(SN_RMSPROP).beta2 == 0.99);
-    for (int k = SN_SGD; k <= SN_ADAMW; k++)
-        assert_int_equal(sn_optimizer_of((sn_optimizer_kind)k).kind, k);
+    static const struct {
+        const char *name;
+        sn_optimizer o;
+    } usual[] = {
+        {"sgd", {.kind = SN_SGD}},
+        {"rmsprop", {.kind = SN_RMSPROP, .beta2 = 0.99, .eps = 1e-8}},
+        {"adagrad", {.kind = SN_ADAGRAD, .eps = 1e-10}},
+        {"adam", {.kind = SN_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+        {"adamw", {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01}},
+        {"lion", {.kind = SN_LION, .beta1 = 0.9, .beta2 = 0.99}},
+        {"muon", {.kind = SN_MUON, .momentum = 0.95, .nesterov = true, .eps = 1e-7, .decay = 0.1}},
+        {"normuon",
+         {.kind = SN_NORMUON,
+          .momentum = 0.95,
+          .nesterov = true,
+          .beta2 = 0.95,
+          .eps = 1e-7,
+          .decay = 0.1}},
+        {"adafactor", {.kind = SN_ADAFACTOR, .eps = 0x1p-23}},
+        {"shampoo",
+         {.kind = SN_SHAMPOO,
+          .momentum = 0.95,
+          .nesterov = true,
+          .beta2 = 0.95,
+          .eps = 1e-5,
+          .decay = 0.1}},
+        {"soap", {.kind = SN_SOAP, .beta1 = 0.95, .beta2 = 0.95, .eps = 1e-8, .decay = 0.01}},
+    };
+    enum { N = sizeof usual / sizeof *usual };
+    assert_null(sn_optimizer_names()[N]);
+    for (int i = 0; i < N; i++) {
+        const sn_optimizer *want = &usual[i].o, o = sn_optimizer_of(want->kind);
+        const bool numbers = o.momentum == want->momentum && o.beta1 == want->beta1 &&
+                             o.beta2 == want->beta2 && o.eps == want->eps &&
+                             o.decay == want->decay && !o.max_norm && !o.average;
+        assert_string_equal(sn_optimizer_names()[want->kind], usual[i].name);
+        if (o.kind != want->kind || !numbers || o.nesterov != want->nesterov || o.polar || o.groups)
+            fail_msg("the usual settings of %s", usual[i].name);
+    }
 }
 
 static bool not_named(const char *name, int rank, const void *user) {
