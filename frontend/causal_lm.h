@@ -157,7 +157,8 @@ enum {
         INT_KEY(causal_lm, latent.kv_rank, "kv_lora_rank", 1, 1 << 20),                            \
         INT_KEY(causal_lm, latent.plain, "qk_nope_head_dim", 1, 1 << 16),                          \
         INT_KEY(causal_lm, latent.rotary, "qk_rope_head_dim", 2, 1 << 16),                         \
-        INT_KEY(causal_lm, latent.value, "v_head_dim", 1, 1 << 16)
+        INT_KEY(causal_lm, latent.value, "v_head_dim", 1, 1 << 16),                                \
+        BOOL_KEY_OR(causal_lm, latent.separate, "separate_kv_b", false) /* Sinter's, for GGUF */
 
 /* The names of Llama, which many families keep. LLAMA_ATTENTION: without those of the MLP and the norms after attention. */
 #define LLAMA_ATTENTION                                                                            \

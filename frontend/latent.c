@@ -39,36 +39,54 @@ static sn_tensor join(sn_tensor x, sn_tensor y) {
     return sn_concat(LAST, x, sn_broadcast(y, B, H, T, sn_dim_of(y, LAST)));
 }
 
-void latent_expand(const latent_attention *a, const latent_parts *p, int64_t heads,
-                   sn_tensor part[3]) {
-    sn_tensor latent = sn_reshape(p->latent, sn_dim_of(p->latent, 0), sn_dim_of(p->latent, 2),
-                                  sn_dim_of(p->latent, LAST));
-    sn_tensor kv = sn_nn_linear(latent, a->kv_up, heads * (a->plain + a->value), 0);
-    kv = sn_split_heads(kv, heads);
-    part[0] = join(p->q[0], p->q[1]);
-    part[1] = join(sn_slice(kv, LAST, 0, a->plain), p->key);
-    part[2] = sn_slice(kv, LAST, a->plain, a->value);
+/* The map from latents to keys, or to values, of each head, [H, n, kv_rank]. */
+static sn_tensor map_of(const latent_attention *a, sn_module *m, int64_t heads, bool values) {
+    int64_t rows = a->plain + a->value;
+    sn_tensor map;
+    sn_scope_push(m, "%s", a->kv_up);
+    if (!a->separate)
+        map = sn_slice(sn_reshape(sn_param(m, "weight", SN_F32, heads * rows, a->kv_rank), heads,
+                                  rows, a->kv_rank),
+                       1, values ? a->plain : 0, values ? a->value : a->plain);
+    else if (values)
+        map = sn_param(m, "values", SN_F32, heads, a->value, a->kv_rank);
+    else
+        map = sn_swap(sn_param(m, "keys", SN_F32, heads, a->kv_rank, a->plain), 1, 2);
+    sn_scope_pop(m);
+    return map;
 }
 
-/* Rows of each head's map from latents, [H, n, kv_rank]: those of its keys, then of its values. */
-static sn_tensor map_rows(const latent_attention *a, sn_module *m, int64_t heads, int64_t start,
-                          int64_t n) {
-    int64_t rows = a->plain + a->value;
-    sn_scope_push(m, "%s", a->kv_up);
-    sn_tensor w = sn_param(m, "weight", SN_F32, heads * rows, a->kv_rank);
-    sn_scope_pop(m);
-    return sn_slice(sn_reshape(w, heads, rows, a->kv_rank), 1, start, n);
+/* Keys that are not rotated, [B, H, T, plain], and values of every head. */
+static void expand(const latent_attention *a, sn_tensor latent, int64_t heads, sn_tensor part[2]) {
+    latent =
+        sn_reshape(latent, sn_dim_of(latent, 0), sn_dim_of(latent, 2), sn_dim_of(latent, LAST));
+    if (a->separate) {
+        for (int i = 0; i < 2; i++)
+            part[i] =
+                sn_einsum("btr,hdr->bhtd", latent, map_of(a, sn_module_of(latent), heads, i == 1));
+        return;
+    }
+    sn_tensor kv = sn_nn_linear(latent, a->kv_up, heads * (a->plain + a->value), 0);
+    kv = sn_split_heads(kv, heads);
+    part[0] = sn_slice(kv, LAST, 0, a->plain);
+    part[1] = sn_slice(kv, LAST, a->plain, a->value);
+}
+
+void latent_expand(const latent_attention *a, const latent_parts *p, int64_t heads,
+                   sn_tensor part[3]) {
+    expand(a, p->latent, heads, part + 1);
+    part[0] = join(p->q[0], p->q[1]);
+    part[1] = join(part[1], p->key);
 }
 
 void latent_absorb(const latent_attention *a, const latent_parts *p, int64_t heads,
                    sn_tensor part[3]) {
-    sn_tensor keys = map_rows(a, sn_module_of(p->latent), heads, 0, a->plain);
+    sn_tensor keys = map_of(a, sn_module_of(p->latent), heads, false);
     part[0] = sn_concat(LAST, sn_einsum("bhtd,hdr->bhtr", p->q[0], keys), p->q[1]);
     part[1] = latent_row(p);
     part[2] = p->latent;
 }
 
 sn_tensor latent_values(const latent_attention *a, sn_tensor y, int64_t heads) {
-    sn_tensor values = map_rows(a, sn_module_of(y), heads, a->plain, a->value);
-    return sn_einsum("bhtr,hdr->bhtd", y, values);
+    return sn_einsum("bhtr,hdr->bhtd", y, map_of(a, sn_module_of(y), heads, true));
 }

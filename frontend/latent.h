@@ -12,6 +12,7 @@ typedef struct latent_attention {
     const char *q;                         /* directly if q_rank is 0 */
     const char *kv_down, *kv_norm, *kv_up; /* kv_down: to the latent and the rotated key */
     bool bias;                             /* of the maps to latents */
+    bool separate;                         /* kv_up is two parameters, as in GGUF files */
     int64_t q_rank, kv_rank;               /* sizes of the latents */
     int64_t plain, rotary, value;          /* of a head: elements not rotated, rotated, of values */
     token_indexer indexer;                 /* tokens that a query attends to */

@@ -110,6 +110,7 @@ static const config_key kimi_linear_keys[] = {
     EXPERT_SCALE_KEY,
     INT_KEY_OR(causal_lm, experts.groups, "num_expert_group", 1, 1, 1 << 12),
     INT_KEY_OR(causal_lm, experts.groups_chosen, "topk_group", 1, 1, 1 << 12),
+    BOOL_KEY_OR(causal_lm, recurrent.rates, "linear_rates", false), /* Sinter's, for GGUF files */
     END_KEYS};
 static const config_key kimi_delta_keys[] = {
     INT_KEY(recurrent_layer, heads, "num_heads", 1, 1 << 12),

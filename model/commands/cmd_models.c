@@ -83,8 +83,9 @@ int cmd_models_list(int argc, char **argv) {
     printf(".\n");
     last = "";
     printf("\nIn GGUF files (`general.architecture`):\n");
-    for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++)
-        if (strcmp(name, last) != 0) printf("%s`%s`", i == 0 ? "" : i % 8 ? ", " : ",\n", name);
+    for (int i = 0, n = 0; (name = sn_gguf_architecture(i)); last = name, i++)
+        if (strcmp(name, last) != 0)
+            printf("%s`%s`", n == 0 ? "" : n % 10 ? ", " : ",\n", name), n++;
     printf(".\nLogits of tiny files, quantised: a program in Python without packages, "
            "`tests/data/gguf`; from `phi2` on: NumPy.\n");
     return cmd_finish(NAME);

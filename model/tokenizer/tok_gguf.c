@@ -155,13 +155,19 @@ static sn_tokenizer *read_llama(reading *r) {
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+/* Letters with case but those of Georgian that got one in Unicode 11; scripts without spaces. */
+#define CASED_LETTERS "(?:(?![\\x{10d0}-\\x{10ff}])\\p{L&})+"
+#define CJK "[\\x{800}-\\x{9fa5}\\x{ac00}-\\x{d7ff}]+"
+/* One or more, or any number, of a class without Han characters. */
+#define NOT_HAN(class, count) "(?:(?!\\p{Han})" class ")" count
+#define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define CASED(ending, digits)                                                                      \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER  \
     "*" ending "|\\p{N}" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 static const struct {
     const char *names; /* values of "pre", with a space around each */
     bool whole_first;  /* a piece that is itself a token is not split */
-    const char *pattern[3];
+    const char *pattern[6];
 } splits[] = {
     {" gpt-2 phi-2 olmo mpt jina-en jina-es jina-de gigachat modern-bert ", false, {GPT2}},
     {" llama-bpe llama3 llama-v3 falcon3 ", true, {NEW("{1,3}")}},
@@ -170,7 +176,28 @@ static const struct {
     {" smollm starcoder refact command-r codeshell exaone ", false, {"\\p{N}", GPT2}},
     {" falcon ", false, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {" tekken ", true, {CASED("", "")}},
-    {" gpt-4o ", false, {CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}")}},
+    {" gpt-4o ", false, {CASED(SUFFIX, "{1,3}")}},
+    {" qwen35 ",
+     false,
+     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+      "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {" deepseek-llm ",
+     false,
+     {"[\\r\\n]", "\\s?" CASED_LETTERS,
+      "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
+      "\\s+$", CJK, "\\p{N}+"}},
+    {" deepseek-coder ", false, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", CJK, "\\p{N}"}},
+    {" deepseek-v3 hunyuan-dense joyai-llm ",
+     false,
+     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+",
+      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+      "?[\\p{P}\\p{S}]+[\\r\\n]*"
+      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {" kimi-k2 ",
+     false,
+     {"\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(UPPER, "*") NOT_HAN(LOWER, "+") SUFFIX
+      "|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(UPPER, "+") NOT_HAN(LOWER, "*") SUFFIX
+      "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
 };
 
 static bool read_patterns(reading *r, sn_bpe *b) {
@@ -188,7 +215,7 @@ static bool read_patterns(reading *r, sn_bpe *b) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         if (strstr(splits[i].names, name)) {
             b->whole_first = splits[i].whole_first;
-            for (int p = 0; p < 3 && splits[i].pattern[p]; p++)
+            for (int p = 0; p < 6 && splits[i].pattern[p]; p++)
                 if (!sn_tok_add_split(&b->base, splits[i].pattern[p], SN_ISOLATED, r->err))
                     return false;
             return true;

@@ -1,8 +1,13 @@
 /* Tiny tokenizers of the kinds that models use (tests/data/tokenizers/pieces, by make_pieces.py):
  * SentencePiece models against SentencePiece, tokenizer.json against Hugging Face's tokenizers. The
- * ids of every string must be equal, with and without what the post-processor adds. */
+ * ids of every string must be equal, with and without what the post-processor adds. Patterns that a
+ * GGUF file names: vocabularies that show the pieces. */
 #include "model/tokenizer/charsmap.h"
+#include "model/tokenizer/tok.h"
+#include "model/tokenizer/tok_letters.h"
+#include "runtime/files/gguf.h"
 #include "tests/model/tok_check.h"
+#include "tests/support/scratch.h"
 
 #include <unistd.h>
 
@@ -174,9 +179,155 @@ static void replacements(void **state) {
     }
 }
 
+/* ---- how a text is cut before merging ---- */
+
+typedef struct gpt2_file {
+    sn_bytes tokens, merges; /* strings, each with its size before it */
+    uint64_t n_tokens, n_merges;
+} gpt2_file;
+
+static void put_bytes(sn_bytes *out, const void *data, size_t n) {
+    sn_error e = {0};
+    if (!sn_bytes_append(out, data, n, &e)) fail_msg("%s", e.message);
+}
+
+static void put_text(sn_bytes *out, const char *text, size_t n) {
+    const uint64_t size = n;
+    put_bytes(out, &size, 8);
+    put_bytes(out, text, n);
+}
+
+static void put_token(gpt2_file *f, const char *bytes, size_t n) {
+    sn_bytes spelled = {0};
+    sn_error e = {0};
+    assert_true(sn_gpt2_spell(bytes, n, &spelled, &e));
+    put_text(&f->tokens, (const char *)spelled.data, spelled.size);
+    f->n_tokens++;
+    sn_bytes_free(&spelled);
+}
+
+/* The merge of text[0, a) and text[a, a + b), and its token. */
+static void put_merge(gpt2_file *f, const char *text, size_t a, size_t b) {
+    sn_bytes all = {0}, right = {0};
+    sn_error e = {0};
+    assert_true(sn_gpt2_spell(text, a, &all, &e) && sn_gpt2_spell(text + a, b, &right, &e));
+    put_bytes(&all, " ", 1);
+    put_bytes(&all, right.data, right.size);
+    put_text(&f->merges, (const char *)all.data, all.size);
+    f->n_merges++;
+    put_token(f, text, a + b);
+    sn_bytes_free(&all);
+    sn_bytes_free(&right);
+}
+
+static size_t char_size(const char *at) {
+    size_t n = 1;
+    while ((at[n] & 0xc0) == 0x80) n++;
+    return n;
+}
+
+/* Merges that join every piece of a text whose characters all differ into one token: bytes to
+ * characters first, then characters from the left. */
+static void put_merges(gpt2_file *f, const char *text) {
+    for (const char *c = text; *c; c += char_size(c))
+        for (size_t n = 1; n < char_size(c); n++) put_merge(f, c, n, 1);
+    for (const char *c = text; *c; c += char_size(c))
+        for (const char *end = c + char_size(c); *end; end += char_size(end))
+            put_merge(f, c, (size_t)(end - c), char_size(end));
+}
+
+static void put_list(sn_bytes *out, const char *key, const sn_bytes *list, uint64_t n) {
+    static const uint32_t array_of_strings[] = {SN_GGUF_ARRAY, SN_GGUF_STRING};
+    put_text(out, key, strlen(key));
+    put_bytes(out, array_of_strings, 8);
+    put_bytes(out, &n, 8);
+    put_bytes(out, list->data, list->size);
+}
+
+static void put_word(sn_bytes *out, const char *key, const char *value) {
+    static const uint32_t string = SN_GGUF_STRING;
+    put_text(out, key, strlen(key));
+    put_bytes(out, &string, 4);
+    put_text(out, value, strlen(value));
+}
+
+static void write_gpt2(const char *path, const char *pre, const char *text) {
+    gpt2_file f = {0};
+    sn_bytes out = {0};
+    for (int i = 0; i < 256; i++) put_token(&f, (const char[]){(char)i}, 1);
+    put_merges(&f, text);
+    put_bytes(&out, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0", 24);
+    put_word(&out, "general.architecture", "llama");
+    put_word(&out, "tokenizer.ggml.model", "gpt2");
+    put_word(&out, "tokenizer.ggml.pre", pre);
+    put_list(&out, "tokenizer.ggml.tokens", &f.tokens, f.n_tokens);
+    put_list(&out, "tokenizer.ggml.merges", &f.merges, f.n_merges);
+    assert_true(scratch_write(path, (const char *)out.data, out.size));
+    sn_bytes_free(&out), sn_bytes_free(&f.tokens), sn_bytes_free(&f.merges);
+}
+
+/* The published patterns, by hand. Of each text all characters differ. */
+static const struct {
+    const char *pre, *pieces; /* '|' between them */
+} cuts[] = {
+    {"gpt-2", "Ab| 12345|.|cd|\n|中ワ한é"},
+    {"gpt-2", "I|'d| ok"},
+    {"llama-bpe", "Ab| |123|45|.cd|\n|中ワ한é"},
+    {"llama-bpe", "I|'d| ok"},
+    {"dbrx", "Ab| |123|45|.cd|\n|中ワ한é"},
+    {"qwen2", "Ab| |1|2|3|4|5|.cd|\n|中ワ한é"},
+    {"qwen2", "ab|\u0301c"},
+    {"qwen35", "Ab| |1|2|3|4|5|.cd|\n|中ワ한é"},
+    {"qwen35", "ab\u0301c"},
+    {"smollm", "Ab| |1|2|3|4|5|.|cd|\n|中ワ한é"},
+    {"falcon", "Ab| |123|45|.|cd|\n|中ワ한é"},
+    {"tekken", "Ab| |1|2|3|4|5|.cd|\n|中ワ한é"},
+    {"tekken", "I|'d| ok"},
+    {"gpt-4o", "Ab| |123|45|.cd|\n|中ワ한é"},
+    {"gpt-4o", "I'd| ok"},
+    {"gpt-4o", "中Ab文c"},
+    {"gpt-4o", ".\n/|x"},
+    {"deepseek-llm", "Ab| |12345|.|cd|\n|中ワ한|é"},
+    {"deepseek-coder", "Ab| |1|2|3|4|5|.|cd|\n|中ワ한|é"},
+    {"deepseek-coder", "I|'|d| ok"},
+    {"deepseek-v3", "Ab| |123|45|.cd|\n|中ワ|한é"},
+    {"kimi-k2", "Ab| |123|45|.cd|\n|中|ワ한é"},
+    {"kimi-k2", "I'd| ok"},
+    {"kimi-k2", "中|Ab|文|c"},
+    {"kimi-k2", ".\n|/x"},
+};
+
+static void cuts_by_name(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        char text[64], pieces[64] = "";
+        size_t n = 0;
+        for (const char *c = cuts[i].pieces; *c; c++)
+            if (*c != '|') text[n++] = *c;
+        text[n] = 0;
+        const char *path = scratch_path("cuts.gguf");
+        write_gpt2(path, cuts[i].pre, text);
+        sn_error e = {0};
+        sn_ids ids = {0};
+        sn_tokenizer *t = sn_tokenizer_load(path, &e);
+        if (!t || !sn_tokenizer_encode(t, text, n, 0, &ids, &e)) fail_msg("%s", e.message);
+        for (size_t k = 0; k < ids.count; k++) {
+            size_t size;
+            const char *token = sn_tokenizer_text(t, ids.data[k], &size);
+            snprintf(pieces + strlen(pieces), sizeof pieces - strlen(pieces), "%s%.*s",
+                     k ? "|" : "", (int)size, token);
+        }
+        if (strcmp(pieces, cuts[i].pieces))
+            fail_msg("%s: %s instead of %s", cuts[i].pre, pieces, cuts[i].pieces);
+        sn_ids_free(&ids);
+        sn_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentencepiece), cmocka_unit_test(hugging_face), cmocka_unit_test(decoding),
-        cmocka_unit_test(unknown_letters), cmocka_unit_test(replacements)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(sentencepiece), cmocka_unit_test(hugging_face),
+        cmocka_unit_test(decoding),      cmocka_unit_test(unknown_letters),
+        cmocka_unit_test(replacements),  cmocka_unit_test(cuts_by_name)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

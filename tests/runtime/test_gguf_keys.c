@@ -192,7 +192,43 @@ static const struct {
      NORMS "tokenizer.ggml.model=llama tokenizer.ggml.add_bos_token=false",
      "",
      {{"add_bos_token", "false"}}},
-    {"llama", NORMS, "blk.0.attn_q.bias:16", {{"attention_bias", "true"}}}};
+    {"llama", NORMS, "blk.0.attn_q.bias:16", {{"attention_bias", "true"}}},
+    {"llama", NORMS "A.expert_count=8", "", {{"model_type", "\"mixtral\""}}},
+    {"deepseek2",
+     NORMS "A.attention.key_length=9 A.attention.value_length=5 A.rope.dimension_count=2 "
+           "A.attention.q_lora_rank=0 A.expert_group_count=1",
+     "",
+     {{"model_type", "\"deepseek_v2\""},
+      {"qk_nope_head_dim", "7"},
+      {"qk_rope_head_dim", "2"},
+      {"v_head_dim", "5"},
+      {"q_lora_rank", NULL},
+      {"topk_method", NULL},
+      {"separate_kv_b", NULL}}},
+    {"deepseek2",
+     NORMS "A.attention.key_length=99 A.attention.value_length=99 A.attention.key_length_mla=9 "
+           "A.attention.value_length_mla=5 A.rope.dimension_count=2 A.attention.q_lora_rank=3 "
+           "A.expert_gating_func=1 A.expert_group_count=2",
+     "blk.1.attn_k_b.weight:4x2x2",
+     {{"model_type", "\"deepseek_v2\""},
+      {"qk_nope_head_dim", "7"},
+      {"v_head_dim", "5"},
+      {"q_lora_rank", "3"},
+      {"topk_method", "\"group_limited_greedy\""},
+      {"separate_kv_b", "true"}}},
+    {"deepseek2",
+     NORMS "A.expert_gating_func=2 A.expert_group_count=2 A.rope.scaling.type=yarn "
+           "A.rope.scaling.factor=2.0 A.rope.scaling.yarn_log_multiplier=0.125",
+     "",
+     {{"model_type", "\"deepseek_v3\""},
+      {"topk_method", NULL},
+      {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2, \"mscale_all_dim\": 1.25, "
+                       "\"attention_factor\": 1}"}}},
+    {"kimi-linear",
+     NORMS "A.attention.head_count_kv=1",
+     "",
+     {{"!kimi-linear.attention.head_count_kv\" must list the heads of each layer"}}},
+    {"kimi-linear", NORMS "A.expert_gating_func=1", "", {{"!gating_func\" is 1; only 2 is supp"}}}};
 
 static void configs(void **state) {
     (void)state;

@@ -18,7 +18,7 @@ import make_encoder_refs  # noqa: E402
 import make_expert_refs  # noqa: E402
 import make_hybrid_refs  # noqa: E402
 import make_refs  # noqa: E402
-from make_gguf import F16, F32, MXFP4, write_gguf  # noqa: E402
+from make_gguf import F16, F32, MXFP4, U32, write_gguf  # noqa: E402
 
 EMBED = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 ATTN = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -336,6 +336,106 @@ def write_delta(folder, case, arch):
         f.write("\n")
 
 
+LATENT = {"layer": "model.layers.", "names": EMBED, "layers": {
+    **LLAMA, "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+    "self_attn.q_conv1d": "ssm_conv1d_q", "self_attn.k_conv1d": "ssm_conv1d_k", "self_attn.v_conv1d": "ssm_conv1d_v",
+    "self_attn.f_a_proj": "ssm_f_a", "self_attn.f_b_proj": "ssm_f_b", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
+    "self_attn.b_proj": "ssm_beta", "self_attn.o_norm": "ssm_norm"}}
+PARTS = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+
+
+def latent_tensors(c, name, w, old):
+    """What llama.cpp's converter makes of a tensor of DeepSeek or Kimi-Linear; old: as before it split kv_b_proj."""
+    block = re.sub(r"model\.layers\.(\d+)\..*", r"blk.\1.", name)
+    part = name.split(".", 3)[-1].replace(".weight", "")
+    if ".experts." in name:
+        e, kind = re.search(r"experts\.(\d+)\.(\w+)", part).groups()
+        return {(block + f"ffn_{PARTS[kind]}_exps.weight", int(e)): w}
+    if "shared_experts" in part:
+        return {block + f"ffn_{PARTS[part.split('.')[-1]]}_shexp.weight": w}
+    if part.endswith("e_score_correction_bias"):
+        return {block + "exp_probs_b.bias": w}
+    if part.endswith(("mlp.gate", "block_sparse_moe.gate")):
+        return {block + "ffn_gate_inp.weight": w}
+    if part == "self_attn.A_log":
+        return {block + "ssm_a": -np.exp(w)}
+    if part == "self_attn.dt_bias":
+        return {block + "ssm_dt.bias": w}
+    if part.endswith("conv1d"):
+        w = w.reshape(1, w.shape[0], 1, -1)
+    if part == "self_attn.kv_b_proj" and not old:
+        plain = c["qk_nope_head_dim"]
+        kv = w.reshape(c["num_attention_heads"], plain + c["v_head_dim"], -1)
+        return {block + "attn_k_b.weight": kv[:, :plain].swapaxes(1, 2), block + "attn_v_b.weight": kv[:, plain:]}
+    return {rename(name, LATENT): w}
+
+
+def latent_keys(c, old):
+    rot = c["qk_rope_head_dim"]
+    sizes = (c["qk_nope_head_dim"] + rot, c["v_head_dim"])
+    keys = {**usual({**c, "num_key_value_heads": 1, "rope_theta": 10000.0, "max_position_embeddings": 32}, "rms_norm_eps", True),
+            **ffn(c), "rope.dimension_count": rot, "attention.kv_lora_rank": c["kv_lora_rank"],
+            "leading_dense_block_count": c["first_k_dense_replace"], "expert_weights_scale": float(c["routed_scaling_factor"]),
+            "expert_feed_forward_length": c["moe_intermediate_size"]}
+    if c["q_lora_rank"]:
+        keys["attention.q_lora_rank"] = c["q_lora_rank"]
+    if old:
+        keys.update({"attention.key_length": sizes[0], "attention.value_length": sizes[1],
+                     "attention.head_count_kv": c["num_attention_heads"]})
+    else:
+        keys.update({"attention.key_length": c["kv_lora_rank"] + rot, "attention.value_length": c["kv_lora_rank"],
+                     "attention.key_length_mla": sizes[0], "attention.value_length_mla": sizes[1]})
+    if "linear_attn_config" in c:
+        L = c["linear_attn_config"]
+        keys.update({"attention.head_count_kv": (U32, [int(l + 1 in L["full_attn_layers"]) for l in range(c["num_hidden_layers"])]),
+                     "ssm.conv_kernel": L["short_conv_kernel_size"], "kda.head_dim": L["head_dim"],
+                     "expert_count": c["num_experts"], "expert_used_count": c["num_experts_per_token"],
+                     "expert_shared_count": c["num_shared_experts"]})
+        return keys
+    keys.update({"expert_count": c["n_routed_experts"], "expert_used_count": c["num_experts_per_tok"],
+                 "expert_shared_count": c["n_shared_experts"], "expert_weights_norm": c["norm_topk_prob"],
+                 "expert_gating_func": 2 if c["model_type"] == "deepseek_v3" else 1})
+    if c["n_group"] > 1:
+        keys.update({"expert_group_count": c["n_group"], "expert_group_used_count": c["topk_group"]})
+    r = c.get("rope_scaling")
+    if r:
+        keys.update({"rope.scaling.type": "yarn", "rope.scaling.factor": r["factor"],
+                     "rope.scaling.yarn_beta_fast": float(r["beta_fast"]), "rope.scaling.yarn_beta_slow": float(r["beta_slow"]),
+                     "rope.scaling.original_context_length": r["original_max_position_embeddings"],
+                     "rope.scaling.yarn_log_multiplier": 0.1 * r["mscale_all_dim"]})
+    return keys
+
+
+def write_latent(folder, out, arch, run, c, old=False):
+    p, tokens, arrays = make_refs.Params(), [5, 1, 17, 9, 22, 0, 13, 4], {}
+    logits = run(p, c, np.array(tokens))[-1]
+    for name, w in p.items():
+        for key, x in latent_tensors(c, name, w, old).items():
+            if isinstance(key, tuple):
+                arrays.setdefault(key[0], {})[key[1]] = x
+            else:
+                arrays[key] = x
+    arrays = {k: np.stack([x[i] for i in sorted(x)]) if isinstance(x, dict) else x for k, x in arrays.items()}
+    exact = ("norm", "ssm_a", "ssm_dt", "conv1d", "gate_inp", "exp_probs")
+    tensors = {k: (list(w.shape), *((F32, w.astype(np.float32).tobytes()) if any(e in k for e in exact) else
+                                    (F16, w.astype(np.float16).tobytes()))) for k, w in arrays.items()}
+    write_gguf(os.path.join(folder, out + ".gguf"),
+               {"general.architecture": arch, **{arch + "." + k: v for k, v in latent_keys(c, old).items()}}, tensors)
+    with open(os.path.join(folder, out + ".json"), "w") as f:
+        json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
+        f.write("\n")
+
+
+def write_latents(folder):
+    v2, v2_lite, v3 = (make_expert_refs.CASES["deepseek_" + v] for v in ("v2", "v2_lite", "v3"))
+    kimi, c = make_hybrid_refs.CASES["kimi_linear"]
+    write_latent(folder, "deepseek2", "deepseek2", *v3)
+    write_latent(folder, "deepseek2_yarn", "deepseek2", *v2)
+    write_latent(folder, "deepseek2_old", "deepseek2", *v2_lite, True)
+    write_latent(folder, "kimi-linear", "kimi-linear", kimi, {**c, "linear_attn_config": {**c["linear_attn_config"], "num_heads": 4}})
+
+
 if __name__ == "__main__":
     for out, row in MODELS.items():
         write(sys.argv[1] if len(sys.argv) > 1 else HERE, out, *row)
@@ -343,3 +443,4 @@ if __name__ == "__main__":
     write_nomic(sys.argv[1] if len(sys.argv) > 1 else HERE)
     for case, arch in (("qwen3_next", "qwen3next"), ("qwen3_5", "qwen35"), ("qwen3_5_moe", "qwen35moe")):
         write_delta(sys.argv[1] if len(sys.argv) > 1 else HERE, case, arch)
+    write_latents(sys.argv[1] if len(sys.argv) > 1 else HERE)

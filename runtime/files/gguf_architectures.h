@@ -1,0 +1,36 @@
+/* gguf_architectures.h: what each architecture is called in GGUF files: keys and their names in
+ * config.json, tensors and their names in model.safetensors. Internal. */
+#ifndef SN_GGUF_ARCHITECTURES_H
+#define SN_GGUF_ARCHITECTURES_H
+
+#include "runtime/files/gguf.h"
+
+typedef struct pair {
+    const char *gguf, *ours; /* ours NULL (keys): checked below, or without effect */
+} pair;
+
+typedef struct architecture {
+    const char *name, *model_type;
+    const pair *keys;    /* without "NAME." */
+    const pair *tensors; /* stems: without ".weight", ".bias"; ours "NAME.": it has neither */
+    const pair *layers;  /* stems behind "blk.N." */
+    const char *layer;   /* "h." */
+    const char *config;  /* keys that all models of this kind have, as JSON */
+    const char *partial; /* key for the rotated part of heads; NULL: all of it is rotated */
+    int scalar_layers;   /* Gemma: number of layers whose scores are scaled by embedding / heads */
+    /* Of several with one name, adjacent in the table, the first that fits: the file has a tensor, or
+     * the value of a key is above a number. NULL: every file fits. */
+    const char *marker, *marker_key;
+    double marker_above;
+} architecture;
+
+/* The architecture of a file opened as weights; NULL: it is not known. */
+const architecture *gguf_architecture_of(const sn_weights *w);
+
+/* The value of the key NAME.key of the architecture; NULL: absent. */
+const sn_gguf_key *gguf_architecture_key(const architecture *a, const sn_gguf *g, const char *key);
+
+/* The name here of a key or stem; *found: the table has it. */
+const char *gguf_find_pair(const pair *p, const char *gguf, bool *found);
+
+#endif
