@@ -226,8 +226,8 @@ static sn_tensor transposed(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bi
     int64_t extra[2] = {0}, shape[2];
     onnx_ints(c, "output_padding", extra, v.n);
     const bool sized = onnx_ints(c, "output_shape", shape, v.n) == v.n;
-    const bool lower = !strcmp(onnx_text(c, "auto_pad", ""), "SAME_LOWER");
-    const bool same = lower || !strcmp(onnx_text(c, "auto_pad", ""), "SAME_UPPER");
+    const bool upper = !strcmp(onnx_text(c, "auto_pad", ""), "SAME_UPPER");
+    const bool same = upper || !strcmp(onnx_text(c, "auto_pad", ""), "SAME_LOWER");
     for (int i = 0, a = 2; i < v.n; i++, a++) {
         const int64_t s = v.stride[i], reach = v.dilation[i] * (v.kernel[i] - 1);
         const sn_dim n = sn_dim_of(x, a);
@@ -235,7 +235,8 @@ static sn_tensor transposed(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bi
             return onnx_fail(c, "its sizes must be numbers below 2^31"), NULL;
         if (sized || same) { /* pads so that the result has the size that is asked for */
             const int64_t all = (sized ? s * n - shape[i] : 0) - s + extra[i] + reach + 1;
-            v.low[i] = lower ? all - all / 2 : all / 2;
+            const int64_t half = (all - (all & 1)) / 2; /* rounded down, if it is negative, too */
+            v.low[i] = upper ? half : all - half;
             v.high[i] = all - v.low[i];
         }
         if (s > 1) {

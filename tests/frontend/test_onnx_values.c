@@ -354,6 +354,164 @@ static void products(void **state) {
     check_rows(rows, sizeof rows / sizeof *rows);
 }
 
+#define X5 "in x f 1,1,5 1 2 3 4 5\n"
+#define X3 "in x f 1,1,3 1 2 3\nis w f 1,1,2 1 10\n"
+
+/* Where windows lie, and what is behind the edges. */
+static void windows(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w)", {"f 1,1,4 21 32 43 54"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) auto_pad='SAME_UPPER'", {"f 1,1,5 21 32 43 54 5"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) auto_pad='SAME_LOWER'", {"f 1,1,5 10 21 32 43 54"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) auto_pad='SAME_UPPER' strides=[2]",
+         {"f 1,1,3 21 43 5"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) dilations=[2]", {"f 1,1,3 31 42 53"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) dilations=[2] auto_pad='SAME_LOWER'",
+         {"f 1,1,5 20 31 42 53 4"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) pads=[2,0]", {"f 1,1,6 0 10 21 32 43 54"}},
+        {X5 "is w f 1,1,2 1 10\ny = Conv(x,w) pads=[0,1] strides=[2]", {"f 1,1,3 21 43 5"}},
+        {X5 "is w f 1,1,2 1 10\nis b f 1 7\ny = Conv(x,w,b) strides=[3]", {"f 1,1,2 28 61"}},
+        {X3 "y = ConvTranspose(x,w) strides=[2]", {"f 1,1,6 1 10 2 20 3 30"}},
+        {X3 "y = ConvTranspose(x,w) strides=[2] output_padding=[1]", {"f 1,1,7 1 10 2 20 3 30 0"}},
+        {X3 "y = ConvTranspose(x,w) strides=[2] pads=[1,0]", {"f 1,1,5 10 2 20 3 30"}},
+        {X3 "y = ConvTranspose(x,w) strides=[2] pads=[0,1]", {"f 1,1,5 1 10 2 20 3"}},
+        {X3 "y = ConvTranspose(x,w) dilations=[2]", {"f 1,1,5 1 2 13 20 30"}},
+        {X3 "y = ConvTranspose(x,w) auto_pad='SAME_UPPER'", {"f 1,1,3 1 12 23"}},
+        {X3 "y = ConvTranspose(x,w) auto_pad='SAME_LOWER'", {"f 1,1,3 12 23 30"}},
+        {X3 "y = ConvTranspose(x,w) output_shape=[3]", {"f 1,1,3 12 23 30"}},
+        {X3 "y = ConvTranspose(x,w) output_shape=[3] auto_pad='SAME_UPPER'", {"f 1,1,3 1 12 23"}},
+        {X3 "y = ConvTranspose(x,w) output_shape=[5]", {"f 1,1,5 1 12 23 30 0"}},
+        {X5 "y = MaxPool(x) kernel_shape=[2]", {"f 1,1,4 2 3 4 5"}},
+        {X5 "y = MaxPool(x) kernel_shape=[2] strides=[2]", {"f 1,1,2 2 4"}},
+        {X5 "y = MaxPool(x) kernel_shape=[2] strides=[2] ceil_mode=1", {"f 1,1,3 2 4 5"}},
+        {X5 "y = MaxPool(x) kernel_shape=[2] strides=[3] ceil_mode=1", {"f 1,1,2 2 5"}},
+        {X5 "y = MaxPool(x) kernel_shape=[1] strides=[3] ceil_mode=1", {"f 1,1,2 1 4"}},
+        {X5 "y = MaxPool(x) kernel_shape=[2] dilations=[3]", {"f 1,1,2 4 5"}},
+        {X5 "n = Neg(x)\ny = MaxPool(n) kernel_shape=[2] pads=[1,1]",
+         {"f 1,1,6 -1 -1 -2 -3 -4 -5"}},
+        {X5 "y = AveragePool(x) kernel_shape=[2] pads=[1,1]", {"f 1,1,6 1 1.5 2.5 3.5 4.5 5"}},
+        {X5 "y = AveragePool(x) kernel_shape=[2] pads=[1,1] count_include_pad=1",
+         {"f 1,1,6 0.5 1.5 2.5 3.5 4.5 2.5"}},
+        {X5 "y = AveragePool(x) kernel_shape=[2] strides=[2] ceil_mode=1", {"f 1,1,3 1.5 3.5 5"}},
+        {X5 "y = AveragePool(x) kernel_shape=[2] strides=[2] ceil_mode=1 count_include_pad=1",
+         {"f 1,1,3 1.5 3.5 5"}},
+        {X5 "y = AveragePool(x) kernel_shape=[2] auto_pad='SAME_LOWER'",
+         {"f 1,1,5 1 1.5 2.5 3.5 4.5"}},
+        {X5 "is s f 3 1 1 1.6\ny = Resize(x,,s) mode='linear'",
+         {"f 1,1,8 1 1.4375 2.0625 2.6875 3.3125 3.9375 4.5625 5"}},
+        {X5 "is s l 3 1 1 10\ny = Resize(x,,,s) mode='linear'",
+         {"f 1,1,10 1 1.25 1.75 2.25 2.75 3.25 3.75 4.25 4.75 5"}},
+        {X5 "is s l 3 1 1 9\ny = Resize(x,,,s) mode='linear' "
+            "coordinate_transformation_mode='align_corners'",
+         {"f 1,1,9 1 1.5 2 2.5 3 3.5 4 4.5 5"}},
+        {X5 "is s l 3 1 1 10\ny = Resize(x,,,s) mode='linear' "
+            "coordinate_transformation_mode='asymmetric'",
+         {"f 1,1,10 1 1.5 2 2.5 3 3.5 4 4.5 5 5"}},
+        {X5 "is s l 3 1 1 10\ny = Resize(x,,,s)", {"f 1,1,10 1 1 2 2 3 3 4 4 5 5"}},
+        {X5 "is s l 3 1 1 2\ny = Resize(x,,,s) nearest_mode='ceil'", {"f 1,1,2 2 5"}},
+        {X5 "is s l 3 1 1 2\ny = Resize(x,,,s) nearest_mode='floor'", {"f 1,1,2 1 4"}},
+        {"in x f 1,1,4 1 2 3 4\nis s l 3 1 1 8\ny = Resize(x,,,s) mode='cubic'",
+         {"f 1,1,8 0.8945312 1.191406 1.667969 2.296875 2.703125 3.332031 3.808594 4.105469"}},
+        {"in x f 1,1,4 1 2 3 4\nis s l 3 1 1 8\ny = Resize(x,,,s) mode='cubic' exclude_outside=1",
+         {"f 1,1,8 0.8636364 1.173145 1.645283 2.296875 2.703125 3.354717 3.826855 4.136364"}},
+    };
+    check_rows(rows, sizeof rows / sizeof *rows);
+}
+
+/* Attributes whose values change what most models do not ask for. */
+static void settings(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {X23 "is w f 3,2 1 0 0 1 1 1\nis b f 2 10 20\ny = Gemm(x,w,b)", {"f 2,2 14 25 20 31"}},
+        {X23 "is w f 3,2 1 0 0 1 1 1\nis b f 2 10 20\ny = Gemm(x,w,b) alpha=2.0",
+         {"f 2,2 18 30 30 42"}},
+        {X23 "is w f 3,2 1 0 0 1 1 1\nis b f 2 10 20\ny = Gemm(x,w,b) beta=2.0",
+         {"f 2,2 24 45 30 51"}},
+        {"in x f 2,3 1 2 3 4 5 6\nis w f 3,2 1 0 0 1 1 1\nis b f 2,1 10 20\ny = Gemm(x,w,b)",
+         {"f 2,2 14 15 30 31"}},
+        {X23 "is w f 2,2 1 2 3 4\ny = Gemm(x,w) transA=1", {"f 3,2 13 18 17 24 21 30"}},
+        {X23 "y = CumSum(x,a) reverse=1\nis a l 0 1", {"f 2,3 6 5 3 15 11 6"}},
+        {X23 "y = CumSum(x,a) exclusive=1\nis a l 0 1", {"f 2,3 0 1 3 0 4 9"}},
+        {X23 "y = CumSum(x,a) exclusive=1 reverse=1\nis a l 0 0", {"f 2,3 4 5 6 0 0 0"}},
+        {"in x f 1,4 2 3 3 1\ny = ArgMax(x) axis=1", {"l 1,1 1"}},
+        {"in x f 1,4 2 3 3 1\ny = ArgMax(x) axis=1 select_last_index=1 keepdims=0", {"l 1 2"}},
+        {"in x f 1,4 2 1 1 3\ny = ArgMin(x) axis=1 select_last_index=1", {"l 1,1 2"}},
+        {"in x f 1,4 2 3 3 1\ny = Hardmax(x)", {"f 1,4 0 1 0 0"}},
+        {"in x f 1,4 2 9 3 1\nis k l 1 2\ny,z = TopK(x,k)", {"f 1,2 9 3", "l 1,2 1 2"}},
+        {"in x f 1,4 2 9 3 1\nis k l 1 2\ny,z = TopK(x,k) largest=0", {"f 1,2 1 2", "l 1,2 3 0"}},
+        {"in x f 3 1 inf -inf\ny = IsInf(x)", {"? 3 0 1 1"}},
+        {"in x f 3 1 inf -inf\ny = IsInf(x) detect_negative=0", {"? 3 0 1 0"}},
+        {"in x f 3 1 inf -inf\ny = IsInf(x) detect_positive=0", {"? 3 0 0 1"}},
+        {X23 "y = Flatten(x) axis=0", {"f 1,6 1 2 3 4 5 6"}},
+        {X23 "y = Flatten(x) axis=2", {"f 6,1 1 2 3 4 5 6"}},
+        {X23 "y = Flatten(x) axis=-1", {"f 2,3 1 2 3 4 5 6"}},
+        {X23 "y = ReduceSum(x) noop_with_empty_axes=1", {"f 2,3 1 2 3 4 5 6"}},
+        {X23 "y = ReduceSum(x)", {"f 1,1 21"}},
+        {X23 "is a l 1 -1\ny = ReduceLogSumExp(x,a) keepdims=0", {"f 2 3.4076059 6.4076059"}},
+        {X23 "is a l 1 -1\ny = ReduceL1(x,a) keepdims=0", {"f 2 6 15"}},
+        {X23 "is a l 1 -1\ny = ReduceL2(x,a) keepdims=0", {"f 2 3.7416574 8.774964"}},
+        {X23 "is a l 1 -1\ny = ReduceLogSum(x,a) keepdims=0", {"f 2 1.7917595 2.7080502"}},
+        {X23 "is s l 1 2\nis e l 1 -9223372036854775808\nis a l 1 1\nis t l 1 -1\ny = "
+             "Slice(x,s,e,a,t)",
+         {"f 2,3 3 2 1 6 5 4"}},
+        {X23 "is s l 1 -1\nis e l 1 0\nis a l 1 1\nis t l 1 -2\ny = Slice(x,s,e,a,t)",
+         {"f 2,1 3 6"}},
+        {X23 "is s l 1 1\nis e l 1 9223372036854774784\nis a l 1 1\nis t l 1 2\ny = "
+             "Slice(x,s,e,a,t)",
+         {"f 2,1 2 5"}},
+        {"in x f 2,3 1 2 3 4 5 6\nis s l 2 -9 1\nis e l 2 1 -1\ny = Slice(x,s,e)", {"f 1,1 2"}},
+        {X23 "is k l 0 1\ny = Trilu(x,k)", {"f 2,3 0 2 3 0 0 6"}},
+        {X23 "is k l 0 -1\ny = Trilu(x,k) upper=0", {"f 2,3 0 0 0 4 0 0"}},
+        {"in x f 2,2,2 1 2 3 4 5 6 7 8\nis i l 2,1 1 0\ny = GatherND(x,i) batch_dims=1",
+         {"f 2,2 3 4 5 6"}},
+        {"in x f 2,2,2 1 2 3 4 5 6 7 8\nis i l 2,2 1 0 0 -1\ny = GatherND(x,i)", {"f 2,2 5 6 3 4"}},
+        {"in x f n,2 1 2 3 4\nis i l 2,2 1 0 0 1\ny = GatherElements(x,i) axis=1",
+         {"f 2,2 2 1 3 4"}},
+        {"in i l n 1 -1 0\nis d l 0 3\nis v f 2 5 9\ny = OneHot(i,d,v)",
+         {"f 3,3 5 9 5 5 5 9 9 5 5"}},
+        {"in i l n 1 -1 0\nis d l 0 3\nis v f 2 5 9\ny = OneHot(i,d,v) axis=0",
+         {"f 3,3 5 5 9 9 5 5 5 9 5"}},
+    };
+    check_rows(rows, sizeof rows / sizeof *rows);
+}
+
+static void elements(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"in x f 4 -1 -0.4 0.4 1\ny = Shrink(x) bias=0.25", {"f 4 -0.75 0 0 0.75"}},
+        {"in x f 3 -1 0.5 2\ny = ThresholdedRelu(x)", {"f 3 0 0 2"}},
+        {"in x f 3 -1 0 2\ny = LeakyRelu(x)", {"f 3 -0.01 0 2"}},
+        {"in x f 3 -1 0 2\ny = Elu(x) alpha=2.0", {"f 3 -1.2642411 0 2"}},
+        {"in x f 3 -1 0 2\ny = Celu(x) alpha=2.0", {"f 3 -0.7869387 0 2"}},
+        {"in x f 3 -1 0 2\ny = Selu(x)", {"f 3 -1.1113307 0 2.1014020"}},
+        {"in x f 3 -5 1 5\ny = HardSigmoid(x)", {"f 3 0 0.7 1"}},
+        {"in x f 3 -5 1 5\ny = HardSwish(x)", {"f 3 0 0.6666667 5"}},
+        {"in x f 2,2 1 2 3 4\nis s f 2 1 2\nis z B 2 10 20\ny = QuantizeLinear(x,s,z)",
+         {"B 2,2 11 21 13 22"}},
+        {"in x f 2,2 1 2 3 4\nis s f 2 1 2\nis z B 2 10 20\ny = QuantizeLinear(x,s,z) axis=0",
+         {"B 2,2 11 12 22 22"}},
+        {"in x B 2,2 11 21 13 22\nis s f 2 1 2\nis z B 2 10 20\ny = DequantizeLinear(x,s,z)",
+         {"f 2,2 1 2 3 4"}},
+        {"in x B 2,2 11 21 13 22\nis s f 2 1 2\nis z B 2 10 20\ny = DequantizeLinear(x,s,z) "
+         "axis=0",
+         {"f 2,2 1 11 -14 4"}},
+        {"in x f 1,4,1,1 1 2 3 4\ny = DepthToSpace(x) blocksize=2", {"f 1,1,2,2 1 2 3 4"}},
+        {"in x f 1,8,1,1 1 2 3 4 5 6 7 8\ny = DepthToSpace(x) blocksize=2",
+         {"f 1,2,2,2 1 3 5 7 2 4 6 8"}},
+        {"in x f 1,8,1,1 1 2 3 4 5 6 7 8\ny = DepthToSpace(x) blocksize=2 mode='CRD'",
+         {"f 1,2,2,2 1 2 3 4 5 6 7 8"}},
+        {X23 "is s l 3 0 -1 1\ny = Reshape(x,s)", {"f 2,3,1 1 2 3 4 5 6"}},
+        {"in x f 3 1 2 3\nis g f 3 1 2 3\ny = RMSNormalization(x,g) epsilon=0.0",
+         {"f 3 0.4629100 1.8516402 4.1661902"}},
+        {"in x f 2 3 4\ny = LpNormalization(x)", {"f 2 0.6 0.8"}},
+        {"in x f 2 3 -4\ny = LpNormalization(x) p=1", {"f 2 0.4285714 -0.5714286"}},
+        {"in a B 3 1 2 255\nis b B 3 1 2 3\ny = BitShift(a,b) direction='RIGHT'", {"B 3 0 0 31"}},
+        {"in a B 3 1 2 3\nis b B 3 1 2 3\ny = BitShift(a,b) direction='LEFT'", {"B 3 2 8 24"}},
+    };
+    check_rows(rows, sizeof rows / sizeof *rows);
+}
+
 /* One query of one head, two keys: scores 1 and 0, or what caps and masks make of them, as an output, too. */
 #define HEAD                                                                                       \
     "in q f 1,1,1,2 1 0\nis k f 1,1,2,2 1 0 0 1\nis v f 1,1,2,2 2 4 6 8\nis b f 1,2 0.5 "          \
@@ -398,7 +556,8 @@ static void ratios(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(known_numbers), cmocka_unit_test(numbers),
-                                       cmocka_unit_test(products), cmocka_unit_test(ratios),
-                                       cmocka_unit_test(scores)};
+                                       cmocka_unit_test(products),      cmocka_unit_test(ratios),
+                                       cmocka_unit_test(scores),        cmocka_unit_test(windows),
+                                       cmocka_unit_test(settings),      cmocka_unit_test(elements)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

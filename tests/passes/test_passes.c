@@ -37,6 +37,27 @@ static void files(void **state) {
     assert_true(n >= 5);
 }
 
+/* More parts in zeros than one rule joins. */
+static void many_parts(void **state) {
+    (void)state;
+    enum { PARTS = 40 };
+    char why[600];
+    sn_module *m = sn_module_new("parts");
+    sn_tensor sum = NULL;
+    sn_entry_begin(m, "sum");
+    for (int i = 0; i < PARTS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "x%d", i);
+        sn_tensor x = sn_pad(sn_param(m, name, SN_F32, 2), 0, 2 * i, 2 * (PARTS - 1 - i), 0);
+        sum = sum ? sn_add(sum, x) : x;
+    }
+    sn_output("all", sum);
+    char *text = module_text(m);
+    if (!pass_check(text, "simplify", 0, false, why, sizeof why)) fail_msg("%s", why);
+    free(text);
+    sn_module_free(m);
+}
+
 static void check_random(uint64_t seed, const char *passes) {
     char why[600] = "";
     sn_module *m = fuzz_graph(seed, FUZZ_ANY);
@@ -89,6 +110,7 @@ static void random_graphs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files),
+        cmocka_unit_test(many_parts),
         cmocka_unit_test(rows),
         cmocka_unit_test(random_graphs),
     };
