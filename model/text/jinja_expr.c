@@ -237,9 +237,7 @@ static value *read_index(jinja_state *s, const value *v, bool live) {
         value *list = step ? sn_jinja_slice(&s->arena, v, part[0], part[1], step) : NULL;
         return list ? list : wrong(s, "unsupported slice, before", s->at, 1);
     }
-    if (!part[0]) return unexpected(s);
-    int64_t i = part[0]->number < 0 ? part[0]->number + (int64_t)v->size : part[0]->number;
-    return v->kind == JINJA_LIST && i >= 0 && i < (int64_t)v->size ? v->item[i] : nothing(s);
+    return part[0] ? sn_jinja_at(&s->arena, v, part[0]->number) : unexpected(s);
 }
 
 static value *read_primary(jinja_state *s, bool live);

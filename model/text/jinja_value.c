@@ -183,49 +183,89 @@ static bool put(jinja_arena *a, sn_bytes *out, const char *text) {
     return put_bytes(a, out, text, strlen(text));
 }
 
+static bool put_value(jinja_arena *a, const jinja_value *v, bool json, sn_bytes *out);
+
 bool sn_jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
     if (v->kind == JINJA_TEXT) return put_bytes(a, out, v->text, v->size);
     if (v->kind == JINJA_UNDEFINED) return true;
     if (v->kind == JINJA_NONE) return put(a, out, "None");
     if (v->kind == JINJA_BOOL) return put(a, out, v->number ? "True" : "False");
-    return sn_jinja_json(a, v, out);
+    return put_value(a, v, false, out);
 }
 
-static bool put_quoted(jinja_arena *a, sn_bytes *out, const jinja_value *v) {
-    static const char from[] = "\"\\\n\t\r", to[] = "\"\\ntr";
+/* As JSON has it, or as Python prints it in a list. */
+static bool put_quoted(jinja_arena *a, const jinja_value *v, bool json, sn_bytes *out) {
+    static const char from[] = "\\\n\t\r", to[] = "\\ntr";
     enum { LONGEST = 8 }; /* "\u0000", the last quote */
-    char piece[256] = "\"";
+    const bool plain = memchr(v->text, '\'', v->size) && !memchr(v->text, '"', v->size);
+    const unsigned char quote = json || plain ? '"' : '\'';
+    char piece[256] = {(char)quote};
     size_t n = 1;
     bool ok = true;
     for (size_t i = 0; ok && i < v->size; i++) {
         const unsigned char c = (unsigned char)v->text[i];
-        const char *at = c < ' ' || c == '"' || c == '\\' ? memchr(from, c, sizeof from - 1) : NULL;
-        if (at || c < ' ') piece[n++] = '\\';
-        piece[n++] = at ? to[at - from] : c < ' ' ? 'u' : (char)c;
-        if (!at && c < ' ') n += (size_t)snprintf(piece + n, LONGEST, "%04x", c);
+        const char *at = c < ' ' || c == '\\' ? memchr(from, c, sizeof from - 1) : NULL;
+        if (at || c < ' ' || c == quote) piece[n++] = '\\';
+        piece[n++] = at ? to[at - from] : c >= ' ' ? (char)c : json ? 'u' : 'x';
+        if (!at && c < ' ') n += (size_t)snprintf(piece + n, LONGEST, json ? "%04x" : "%02x", c);
         if (n > sizeof piece - LONGEST) ok = put_bytes(a, out, piece, n), n = 0;
     }
-    piece[n++] = '"';
+    piece[n++] = (char)quote;
     return ok && put_bytes(a, out, piece, n);
 }
 
-bool sn_jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
+static bool put_value(jinja_arena *a, const jinja_value *v, bool json, sn_bytes *out) {
     char number[24];
+    if (!json && v->kind <= JINJA_BOOL) return sn_jinja_print(a, v, out);
     if (v->kind <= JINJA_NONE) return put(a, out, "null");
     if (v->kind == JINJA_BOOL) return put(a, out, v->number ? "true" : "false");
     if (v->kind == JINJA_INT) {
         snprintf(number, sizeof number, "%lld", (long long)v->number);
         return put(a, out, number);
     }
-    if (v->kind == JINJA_TEXT) return put_quoted(a, out, v);
+    if (v->kind == JINJA_TEXT) return put_quoted(a, v, json, out);
     if (!enter(a)) return false;
     bool dict = v->kind == JINJA_DICT, ok = put(a, out, dict ? "{" : "[");
     for (size_t i = 0; ok && i < v->size; i++)
         ok = put(a, out, i ? ", " : "") &&
-             (!dict || (put_quoted(a, out, v->key[i]) && put(a, out, ": "))) &&
-             sn_jinja_json(a, v->item[i], out);
+             (!dict || (put_quoted(a, v->key[i], json, out) && put(a, out, ": "))) &&
+             put_value(a, v->item[i], json, out);
     a->depth--;
     return ok && put(a, out, dict ? "}" : "]");
+}
+
+bool sn_jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
+    return put_value(a, v, true, out);
+}
+
+/* ---- elements ---- */
+
+/* Bytes of the text before character n. */
+static size_t bytes_before(const jinja_value *v, int64_t n) {
+    size_t at = 0;
+    while (at < v->size && (((unsigned char)v->text[at] & 0xC0) == 0x80 || n-- > 0)) at++;
+    return at;
+}
+
+/* Characters of a text, elements. */
+static int64_t length_of(const jinja_value *v) {
+    int64_t n = (int64_t)v->size;
+    for (size_t i = 0; v->kind == JINJA_TEXT && i < v->size; i++)
+        n -= ((unsigned char)v->text[i] & 0xC0) == 0x80;
+    return n;
+}
+
+static jinja_value *part_of(jinja_arena *a, const jinja_value *v, int64_t from, int64_t to) {
+    const size_t first = bytes_before(v, from), end = bytes_before(v, to);
+    return sn_jinja_text(a, v->text + first, end > first ? end - first : 0);
+}
+
+jinja_value *sn_jinja_at(jinja_arena *a, const jinja_value *v, int64_t i) {
+    const bool has = v->kind == JINJA_TEXT || v->kind == JINJA_LIST;
+    const int64_t n = has && sn_jinja_spend(a, 1 + v->size / 64, 0) ? length_of(v) : 0;
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) return sn_jinja_new(a, JINJA_UNDEFINED);
+    return v->kind == JINJA_LIST ? v->item[i] : part_of(a, v, i, i + 1);
 }
 
 /* ---- filters and methods ---- */
@@ -291,10 +331,7 @@ static jinja_value *do_capitalize(const call *c) {
 }
 
 static jinja_value *do_length(const call *c) {
-    size_t n = c->v->size;
-    for (size_t i = 0; is_text(c->v) && i < c->v->size; i++)
-        n -= ((unsigned char)c->v->text[i] & 0xC0) == 0x80;
-    return c->v->kind < JINJA_TEXT ? NULL : sn_jinja_int(c->a, (int64_t)n);
+    return c->v->kind < JINJA_TEXT ? NULL : sn_jinja_int(c->a, length_of(c->v));
 }
 
 static jinja_value *do_startswith(const call *c) {
@@ -393,13 +430,11 @@ static jinja_value *do_list(const call *c) {
 }
 
 static jinja_value *do_first(const call *c) {
-    return c->v->kind == JINJA_LIST && c->v->size ? c->v->item[0]
-                                                  : sn_jinja_new(c->a, JINJA_UNDEFINED);
+    return sn_jinja_at(c->a, c->v, 0);
 }
 
 static jinja_value *do_last(const call *c) {
-    return c->v->kind == JINJA_LIST && c->v->size ? c->v->item[c->v->size - 1]
-                                                  : sn_jinja_new(c->a, JINJA_UNDEFINED);
+    return sn_jinja_at(c->a, c->v, -1);
 }
 
 static const struct {
@@ -462,7 +497,8 @@ int sn_jinja_test(const char *name, size_t size, const jinja_value *v) {
 
 jinja_value *sn_jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
                             const jinja_value *to, int64_t step) {
-    const int64_t n = (int64_t)v->size;
+    if (!sn_jinja_spend(a, 1 + v->size / 64, 0)) return NULL;
+    const int64_t n = length_of(v);
     step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* i + step must not overflow */
     int64_t lo = step > 0 ? 0 : n - 1, hi = step > 0 ? n : -1;
     if (from) lo = from->number < 0 ? from->number + n : from->number;
@@ -470,8 +506,7 @@ jinja_value *sn_jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_va
     const int64_t min = step > 0 ? 0 : -1, max = step > 0 ? n : n - 1;
     lo = lo < min ? min : lo > max ? max : lo;
     hi = hi < min ? min : hi > max ? max : hi;
-    if (v->kind == JINJA_TEXT && step == 1)
-        return sn_jinja_text(a, v->text + lo, (size_t)(hi > lo ? hi - lo : 0));
+    if (v->kind == JINJA_TEXT && step == 1) return part_of(a, v, lo, hi);
     if (v->kind != JINJA_LIST) return NULL;
     jinja_value *list = sn_jinja_new(a, JINJA_LIST);
     for (int64_t i = lo; step > 0 ? i < hi : i > hi; i += step)

@@ -68,6 +68,8 @@ jinja_value *sn_jinja_apply(jinja_arena *a, const char *name, size_t size, const
                             jinja_value *const *args, size_t count);
 /* The test of this name: 0 or 1; -1: unknown. */
 int sn_jinja_test(const char *name, size_t size, const jinja_value *v);
+/* v[i], from the end if i is negative, of a text a character; undefined: there is none. */
+jinja_value *sn_jinja_at(jinja_arena *a, const jinja_value *v, int64_t i);
 /* v[from:to:step]; missing bounds are NULL. */
 jinja_value *sn_jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
                             const jinja_value *to, int64_t step);

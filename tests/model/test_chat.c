@@ -100,12 +100,26 @@ static void refusals(void **state) {
     sn_bytes_free(&out);
 }
 
+struct row {
+    const char *text, *want;
+};
+
+static void check_rows(const struct row *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        sn_bytes out = {0};
+        sn_error err = {0};
+        if (!sn_chat_render(rows[i].text, &chats[0], &out, &err))
+            fail_msg("%s: %s", rows[i].text, err.message);
+        if (strcmp(out.data, rows[i].want) != 0)
+            fail_msg("%s: %s, not %s", rows[i].text, out.data, rows[i].want);
+        sn_bytes_free(&out);
+    }
+}
+
 /* Templates of one purpose each. The texts are those of Jinja 3.1 as transformers configures it. */
 static void language(void **state) {
     (void)state;
-    static const struct {
-        const char *text, *want;
-    } rows[] = {
+    static const struct row rows[] = {
         {"{% set l = [1,2,3] %}{{ l[1::9223372036854775807] }}{{ l[1::6917529027641081855] }}",
          "[2][2]"},
         {"{% set l = [1,2,3] %}{{ l[::-9223372036854775807 - 1] }}{{ l[1::-2] }}", "[3][2]"},
@@ -145,15 +159,69 @@ static void language(void **state) {
          "{{ 'abc'.endswith('') }}{{ 'abc'.endswith('abc') }}",
          "TrueFalseFalseTrueTrue"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        sn_bytes out = {0};
-        sn_error err = {0};
-        if (!sn_chat_render(rows[i].text, &chats[0], &out, &err))
-            fail_msg("%s: %s", rows[i].text, err.message);
-        if (strcmp(out.data, rows[i].want) != 0)
-            fail_msg("%s: %s, not %s", rows[i].text, out.data, rows[i].want);
-        sn_bytes_free(&out);
-    }
+    check_rows(rows, sizeof rows / sizeof *rows);
+}
+
+/* Blanks around tags, loops and what stands in them, precedence, filters, tests. */
+static void blanks_and_loops(void **state) {
+    (void)state;
+    static const struct row rows[] = {
+        {"  {% if true %}a{% endif %}", "a"},
+        {"x  {% if true %}a{% endif %}", "x  a"},
+        {"x\n  {% if true %}\n  a\n  {% endif %}\nb", "x\n  a\nb"},
+        {"{{ 'a' }}\nb", "a\nb"},
+        {"a {#- c -#} b", "ab"},
+        {"a\n  {# c #}\nb", "a\nb"},
+        {"a  {# c #}\nb", "a  b"},
+        {"a  {{- 'b' -}}  c", "abc"},
+        {"a\n{%- if true -%}\n b {%- endif -%}\nc", "abc"},
+        {"  {%+ if true %}a{% endif %}", "  a"},
+        {"\t {% set x = 1 %}\n\n{{ x }}", "\n1"},
+        {"{% for x in ['a','b','c'] %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ "
+         "loop.last }}{{ loop.length }}{% endfor %}",
+         "10TrueFalse321FalseFalse332FalseTrue3"},
+        {"{% for x in [1,2] %}{{ loop.previtem }}-{{ loop.nextitem }};{% endfor %}", "-2;1-;"},
+        {"{% for x in [1,2,3] if x != 2 %}{{ x }}{{ loop.length }}{{ loop.last }}{% endfor %}",
+         "12False32True"},
+        {"{% for x in [] %}a{% else %}b{% endfor %}", "b"},
+        {"{% for x in [1] if x > 1 %}a{% else %}b{% endfor %}", "b"},
+        {"{% for x in [1] %}a{% else %}b{% endfor %}", "a"},
+        {"{% for k in {'a': 1, 'b': 2} %}{{ k }}{% endfor %}", "ab"},
+        {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}", "a1"},
+        {"{% if false %}a{% elif true %}b{% elif true %}c{% else %}d{% endif %}", "b"},
+        {"{% if false %}a{% elif false %}b{% else %}d{% endif %}", "d"},
+        {"{{ 2 * 3 ~ 1 }}{{ 1 + 2 * 3 }}{{ -2 + 1 }}{{ 7 - 2 - 1 }}{{ 8 % 3 * 2 }}", "617-144"},
+        {"{{ not 1 == 2 }}{{ not false and false }}{{ true or false and false }}", "TrueFalseTrue"},
+        {"{{ 'a' if false }}b", "b"},
+        {"{{ 'a' if false else 'b' if false else 'c' }}", "c"},
+        {"{{ [1, 2] + [3] }}{{ {'a': [1, 'b']} }}{{ none }}{{ 'x' in 'axb' }}{{ 'a' in {'a': 1} }}",
+         "[1, 2, 3]{'a': [1, 'b']}NoneTrueTrue"},
+        {"{{ 'a\\nb' }}{{ \"c'd\" }}{{ 'e\"f' }}", "a\nbc'de\"f"},
+        {"{{ ' a '|trim }}{{ 'Ab'|upper }}{{ 'Ab'|lower }}{{ [1,2]|length }}{{ ['a','b']|join('-') "
+         "}}{{ 'abc'|first }}{{ [1,2]|last }}",
+         "aABab2a-ba2"},
+        {"{{ x is defined }}{{ none is none }}{{ 'a' is string }}{{ 1 is number }}{{ [1] is "
+         "iterable }}{{ {} is mapping }}{{ 1 is not none }}{{ true is true }}{{ false is false }}",
+         "FalseTrueTrueTrueTrueTrueTrueTrueTrue"},
+        {"{{ 'a,b,c'.split(',') }}{{ 'a,b'.split(',')[-1] }}{{ 'aXb'.replace('X','-') }}",
+         "['a', 'b', 'c']ba-b"},
+        {"{{ x|default('d') }}{{ messages[0]['content'] }}{{ messages[0].get('role') }}{{ "
+         "messages[0].none }}",
+         "dHello thereuser"},
+        {"{%- for m in messages -%}\n  {{- m.role + ':' }}\n  {%- endfor %}!", "user:!"},
+        {"{{ ''|length }}{{ ' x  '.strip() }}|{{ ' x '.lstrip() }}|{{ ' x '.rstrip() }}|",
+         "0x|x | x|"},
+        {"{{ 'abc'[0] }}{{ 'abc'[-1] }}{{ 'abc'[3] }}{{ [1][1] }}{{ [1, 2][-2] }}", "ac1"},
+        {"{{ 'caf\u00e9!'[3] }}{{ 'caf\u00e9!'[-2:] }}{{ 'caf\u00e9!'[:4] }}{{ 'caf\u00e9!'|last "
+         "}}{{ '\u00e9a'|first }}{{ "
+         "'caf\u00e9'|length }}",
+         "\u00e9\u00e9!caf\u00e9!\u00e94"},
+        {"{{ ['a', \"b'c\", 'd\"e', 'f\\'\"', 'g\\n', none, true, 1] }}",
+         "['a', \"b'c\", 'd\"e', 'f\\'\"', 'g\\n', None, True, 1]"},
+        {"{{ ['a', \"b'c\", 'd\"e', none, true] | tojson }}",
+         "[\"a\", \"b'c\", \"d\\\"e\", null, true]"},
+    };
+    check_rows(rows, sizeof rows / sizeof *rows);
 }
 
 /* Texts are quoted in pieces: escapes at each place of a piece. */
@@ -301,9 +369,9 @@ static void mutated(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(families), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(language), cmocka_unit_test(quoted),
-                                       cmocka_unit_test(limits),   cmocka_unit_test(folders),
-                                       cmocka_unit_test(mutated)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families), cmocka_unit_test(refusals),         cmocka_unit_test(language),
+        cmocka_unit_test(quoted),   cmocka_unit_test(blanks_and_loops), cmocka_unit_test(limits),
+        cmocka_unit_test(folders),  cmocka_unit_test(mutated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
