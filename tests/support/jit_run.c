@@ -413,10 +413,8 @@ void *jit_random_leaf(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
     sn_rng r = {.seed = leaf->hash, .stream = SN_STREAM_DATA};
     for (size_t i = 0; data && i < n; i++) {
         double z = sn_rng_normal(&r) * 0.7;
-        if (leaf->dtype == SN_F64)
-            ((double *)data)[i] = z;
-        else if (leaf->dtype == SN_F32)
-            ((float *)data)[i] = (float)z;
+        if (sn_dtype_is_float((sn_dtype)leaf->dtype))
+            sn_dtype_store((sn_dtype)leaf->dtype, data, (int64_t)i, z);
         else if (leaf->dtype == SN_I64)
             ((int64_t *)data)[i] = (int64_t)i + 41;
         else

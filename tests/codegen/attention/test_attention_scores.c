@@ -302,6 +302,59 @@ static void of_places(void **state) {
     if (!ok) fail_msg("%s", why);
 }
 
+/* Queries, keys or values alone in a narrow type. */
+static void of_types(void **state) {
+    (void)state;
+    static const sn_dtype narrow[] = {SN_BF16, SN_BF16, SN_F16};
+    sn_module *m = sn_module_new("types");
+    for (int i = 0; i < 3; i++) {
+        sn_tensor x[3];
+        for (int k = 0; k < 3; k++) {
+            char name[] = {"qkv"[k], (char)('0' + i), 0};
+            x[k] = sn_input(m, name, k == i ? narrow[i] : SN_F32, 1, 2, k ? 70 : 20, D);
+            if (k == i) x[k] = sn_cast(x[k], SN_F32);
+        }
+        char name[] = {'y', (char)('0' + i), 0};
+        sn_entry_output(m, sn_entry_add(m, name), "y", sn_attention(x[0], x[1], x[2]));
+    }
+    sn_options o = {.level = 4, .threads = 1};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 4, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
+/* Attention of so many queries, or dropout alone. */
+static sn_tensor dropped(sn_module *m, int queries, double rate) {
+    sn_tensor q = sn_input(m, "q", SN_F32, 1, 2, 20, D), k = sn_input(m, "k", SN_F32, 1, 2, 21, D);
+    sn_tensor v = sn_input(m, "v", SN_F32, 1, 2, 21, DV), rng = sn_input(m, "rng", SN_I64, 2);
+    if (!queries) return sn_dropout(q, rng, rate);
+    return sn_attention(sn_slice(q, 2, 0, queries), k, v, .dropout = rate, .rng = rng);
+}
+
+/* What is below the rate is dropped: an element whose number is the rate is kept. */
+static void at_the_rate(void **state) {
+    (void)state;
+    static const int queries[] = {0, 1, 20};
+    for (int i = 0; i < 3; i++) {
+        sn_rng r = {.seed = 41, .step = 42}; /* jit_random_leaf */
+        bool ok = true;
+        double rate = 0.5;
+        for (int pass = 0; pass < 2; pass++) { /* the first one finds the stream */
+            sn_module *m = sn_module_new("rate");
+            sn_tensor y = dropped(m, queries[i], rate);
+            sn_entry_output(m, sn_entry_add(m, "main"), "y", y);
+            sn_options o = {.level = 4, .threads = 1};
+            char why[JIT_WHY];
+            r.stream = (uint32_t)sn_attr_int(y, SN_A_stream, -1);
+            rate = (double)sn_bits_uniform(sn_rng_at(&r, 17));
+            ok = !pass || jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-6, 4, why);
+            sn_module_free(m);
+            if (!ok) fail_msg("%d queries: %s", queries[i], why);
+        }
+    }
+}
+
 /* By default; further numbers go through every variant, level and target. */
 static const setting few_settings[] = {
     {.v = &variants[0], .level = 0, .t = SN_F32},
@@ -330,7 +383,7 @@ static size_t all_settings(setting *to) {
 
 int main(int argc, char **argv) {
     static setting all[MAX_SETTINGS];
-    static struct CMUnitTest tests[MAX_SETTINGS + 3];
+    static struct CMUnitTest tests[MAX_SETTINGS + 5];
     size_t n = sizeof few_settings / sizeof *few_settings;
     memcpy(all, few_settings, sizeof few_settings);
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
@@ -345,5 +398,7 @@ int main(int argc, char **argv) {
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(hidden_from_one_head);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(looked_up);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_places);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_types);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(at_the_rate);
     return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
 }

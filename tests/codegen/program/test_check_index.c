@@ -1,6 +1,7 @@
 /* check_index: a run stops at an index outside its table and names the operation, the index, the
  * table's size and the user's line; without it such an index is clamped. */
 #include "frontend/sinter.h"
+#include "ir/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,32 +86,48 @@ static void computed_indices(void **state) {
         }
 }
 
-/* The other operations that take an index, each with one that is bad. */
+/* The other operations that take an index, each with the largest one that fits and with the next. */
 static void every_operation(void **state) {
     (void)state;
-    static const char *const names[] = {"scatter_add", "gather_nd", "embedding", "cross_entropy"};
+    static const struct {
+        const char *name;
+        int size;
+    } rows[] = {{"scatter_add", 3},         {"gather_nd", 3},         {"embedding", 3},
+                {"cross_entropy", CLASSES}, {"take_blocks", CLASSES}, {"update_rows", CLASSES - 1},
+                {"grouped_dot", 3},         {"ragged_dot", 4},        {"scatter_nd_add", 2}};
+    enum { OPERATIONS = sizeof rows / sizeof *rows };
     float x[3][CLASSES] = {{0}};
-    int32_t ids[] = {0, 3, 2};
-    for (int op = 0; op < 4; op++)
+    int32_t ids[] = {0, 1, 1};
+    for (int op = 0; op < OPERATIONS; op++)
         for (int bad = 0; bad < 2; bad++) {
             sn_error err = {0};
             sn_program *p;
             sn_module *m = sn_module_new("operations");
             sn_tensor t = sn_input(m, "x", SN_F32, 3, CLASSES), i = sn_input(m, "i", SN_I32, 3);
-            sn_tensor zero = sn_mul(i, 0), y[4];
-            int line = __LINE__ + 1 + op, size = op == 3 ? CLASSES : 3;
+            sn_tensor zero = sn_mul(i, 0), column = sn_expand(i, 1), y[OPERATIONS];
+            sn_tensor maps = sn_reshape(t, 3, 1, CLASSES), sums = sn_sum(t, 1);
+            const sn_loc here = SN_HERE;
+            int line = __LINE__ + 1 + op;
             y[0] = sn_scatter_add(t, 0, i, 3);
             y[1] = sn_at(t, i, zero);
             y[2] = sn_embedding(t, i);
             y[3] = sn_cross_entropy(t, i);
+            y[4] = sn_take_blocks(t, column, CLASSES);
+            y[5] = sn_update_rows(t, 1, sn_slice(t, 1, 0, 2), i);
+            sn_module_set_loc(m, here);
+            y[6] = SN_NODE(m, grouped_dot, SN_NO_ATTRS, t, maps, column);
+            y[7] = SN_NODE(m, ragged_dot, SN_ATTRS(SN_INT(blocks, 4)), t, t, column);
+            y[8] = SN_NODE(m, scatter_nd_add, SN_ATTRS(SN_LIST(shape, 1, (sn_dim[]){2})), sums, i);
+            if (op > 5) line = here.line;
             sn_entry_begin(m, "main");
             sn_output("y", y[op]);
             sn_session *s = open_session(m, &p, 4, true);
-            ids[1] = bad ? size : size - 1;
+            ids[1] = rows[op].size - !bad;
             sn_arg_binding in[] = {SN_BIND("i", SN_I32, ids, 3),
                                    SN_BIND("x", SN_F32, x, 3, CLASSES)};
-            assert_int_equal(sn_run(s, "main", in, 2, NULL, 0, &err), !bad);
-            if (bad) expect_outside(&err, names[op], line, size, size);
+            if (sn_run(s, "main", in, 2, NULL, 0, &err) == bad)
+                fail_msg("%s: %s", rows[op].name, err.message);
+            if (bad) expect_outside(&err, rows[op].name, line, rows[op].size, rows[op].size);
             sn_session_free(s);
             sn_program_free(p);
             sn_module_free(m);

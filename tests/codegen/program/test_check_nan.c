@@ -1,6 +1,7 @@
 /* check_nan: a run stops after the kernel that produced the first NaN or infinity, names it with
  * the user's line, and leaves states unchanged; intended infinities are not reported. */
 #include "frontend/sinter.h"
+#include "ir/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,10 +115,44 @@ static void masks_are_no_finding(void **state) {
     }
 }
 
+/* Findings in each type; what is read as an infinity may stay one. */
+static void every_type(void **state) {
+    (void)state;
+    static const struct {
+        double x; /* the operand of log(x - 1) */
+        const char *found;
+    } rows[] = {{1.5, NULL}, {0.5, "NaN"}, {1, "infinity"}, {INFINITY, NULL}, {60000, NULL}};
+    static const sn_dtype types[] = {SN_F64, SN_F32, SN_BF16, SN_F16};
+    for (int i = 0; i < 4; i++) {
+        trial t = {.m = sn_module_new("types")};
+        sn_tensor x = sn_input(t.m, "x", types[i], 3, N);
+        sn_entry_begin(t.m, "main");
+        sn_output("y", sn_log(sn_sub(x, 1)));
+        open_trial(&t, 0, "native");
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            uint64_t data[3 * N];
+            sn_error err = {0};
+            for (int k = 0; k < 3 * N; k++)
+                sn_dtype_store(types[i], data, k, k == 2 * N + 1 ? rows[r].x : 2);
+            sn_arg_binding in = SN_BIND("x", types[i], data, 3, N);
+            char text[64];
+            snprintf(text, sizeof text, "element 13 of its result %s[3,6]",
+                     sn_dtype_name(types[i]));
+            if (sn_run(t.s, "main", &in, 1, NULL, 0, &err) != !rows[r].found)
+                fail_msg("%s, %g: %s", sn_dtype_name(types[i]), rows[r].x, err.message);
+            if (!rows[r].found) continue;
+            expect(&err, rows[r].found);
+            expect(&err, text);
+        }
+        close_trial(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_the_first),
         cmocka_unit_test(masks_are_no_finding),
+        cmocka_unit_test(every_type),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
