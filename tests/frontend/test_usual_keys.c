@@ -1,5 +1,6 @@
 /* What configs leave out: the keys of published configs and their usual values. */
 #include "frontend/models.h"
+#include "frontend/rope_scaling.h"
 #include "ir/ir.h"
 
 #include <setjmp.h>
@@ -9,6 +10,7 @@
 
 #include "tests/support/text.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -420,8 +422,137 @@ static void keys_add_parameters(void **state) {
     }
 }
 
+/* Frequencies and the factor of queries and keys, of 8 pairs with the base 10000 in a context of 256; used: the context
+ * that is asked for. Values: NumPy's, by the formulas of Hugging Face's modeling_rope_utils.py. */
+static const struct {
+    const char *config;
+    int64_t used;
+    double scale, freq[8];
+} rope_rows[] = {
+    {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}",
+     0,
+     1,
+     {0.25, 0.0790569415, 0.025, 0.00790569415, 0.0025, 0.000790569415, 0.00025, 7.90569415e-05}},
+    {"{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4, \"rope_theta\": 500}}",
+     0,
+     1,
+     {0.25, 0.1149658245, 0.05286856317, 0.02431231181, 0.01118033989, 0.005141427971,
+      0.002364354023, 0.001087279638}},
+    {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+     "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}}",
+     0,
+     1,
+     {1, 0.2443845994, 0.01304225604, 0.003952847075, 0.00125, 0.0003952847075, 0.000125,
+      3.952847075e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 2, "
+     "\"high_freq_factor\": 32}}",
+     0,
+     1,
+     {1, 0.1399175419, 0.01855023575, 0.003952847075, 0.00125, 0.0003952847075, 0.000125,
+      3.952847075e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 64}}",
+     0,
+     1.138629436,
+     {1, 0.2371708245, 0.05, 0.00790569415, 0.0025, 0.000790569415, 0.00025, 7.90569415e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 4096}}",
+     0,
+     1.138629436,
+     {1, 0.316227766, 0.1, 0.02569350599, 0.00625, 0.001383496476, 0.00025, 7.90569415e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 4096, \"truncate\": false}}",
+     0,
+     1.138629436,
+     {1, 0.316227766, 0.1, 0.02861360881, 0.006556971521, 0.001285632031, 0.00025, 7.90569415e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 4096, \"beta_fast\": 8, \"beta_slow\": 2}}",
+     0,
+     1.138629436,
+     {1, 0.316227766, 0.1, 0.0316227766, 0.0075, 0.00158113883, 0.00025, 7.90569415e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 4096, \"beta_slow\": 0.01}}",
+     0,
+     1.138629436,
+     {1, 0.316227766, 0.1, 0.0286581413, 0.008125, 0.002272887068, 0.000625, 0.0001679960007}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 40, "
+     "\"original_max_position_embeddings\": 4096, \"mscale\": 1, \"mscale_all_dim\": 0.5}}",
+     0,
+     1.15572199,
+     {1, 0.316227766, 0.1, 0.02391472481, 0.005125, 0.0008498621212, 2.5e-05, 7.90569415e-06}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 40, "
+     "\"original_max_position_embeddings\": 4096, \"mscale\": 1, \"mscale_all_dim\": 1}}",
+     0,
+     1,
+     {1, 0.316227766, 0.1, 0.02391472481, 0.005125, 0.0008498621212, 2.5e-05, 7.90569415e-06}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 4096, \"attention_factor\": 1.5}}",
+     0,
+     1.5,
+     {1, 0.316227766, 0.1, 0.02569350599, 0.00625, 0.001383496476, 0.00025, 7.90569415e-05}},
+    {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 1, "
+     "\"original_max_position_embeddings\": 256}}",
+     0,
+     1,
+     {1, 0.316227766, 0.1, 0.0316227766, 0.01, 0.00316227766, 0.001, 0.000316227766}},
+    {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+     "[1,1,1,1.25,1.25,1.25,1.5,1.5], \"long_factor\": [1,1.5,2,2.5,3,3.5,4,4.5], "
+     "\"original_max_position_embeddings\": 64}}",
+     0,
+     1.154700538,
+     {1, 0.316227766, 0.1, 0.02529822128, 0.008, 0.002529822128, 0.0006666666667, 0.0002108185107}},
+    {"{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1,1,1,1.25,1.25,1.25,1.5,1.5], "
+     "\"long_factor\": [1,1.5,2,2.5,3,3.5,4,4.5], \"original_max_position_embeddings\": 64}}",
+     128,
+     1.154700538,
+     {1, 0.2108185107, 0.05, 0.01264911064, 0.003333333333, 0.0009035079029, 0.00025,
+      7.027283689e-05}},
+    {"{\"original_max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"longrope\", "
+     "\"short_factor\": [1,1,1,1.25,1.25,1.25,1.5,1.5], \"long_factor\": "
+     "[1,1.5,2,2.5,3,3.5,4,4.5]}}",
+     64,
+     1.154700538,
+     {1, 0.316227766, 0.1, 0.02529822128, 0.008, 0.002529822128, 0.0006666666667, 0.0002108185107}},
+    {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+     "[1,1,1,1.25,1.25,1.25,1.5,1.5], \"long_factor\": [1,1.5,2,2.5,3,3.5,4,4.5], "
+     "\"original_max_position_embeddings\": 64, \"factor\": 2}}",
+     0,
+     1.08012345,
+     {1, 0.316227766, 0.1, 0.02529822128, 0.008, 0.002529822128, 0.0006666666667, 0.0002108185107}},
+    {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+     "[1,1,1,1.25,1.25,1.25,1.5,1.5], \"long_factor\": [1,1.5,2,2.5,3,3.5,4,4.5], "
+     "\"original_max_position_embeddings\": 64, \"attention_factor\": 1.25}}",
+     0,
+     1.25,
+     {1, 0.316227766, 0.1, 0.02529822128, 0.008, 0.002529822128, 0.0006666666667, 0.0002108185107}},
+};
+
+static void frequencies_of_long_contexts(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof rope_rows / sizeof *rope_rows; i++) {
+        const char *text = rope_rows[i].config;
+        const rope_shape shape = {16, 256, rope_rows[i].used};
+        double base = 10000;
+        int64_t context = 256;
+        sn_error err = {0};
+        rope_scaling r;
+        sn_config *c = sn_config_parse("rope", text, strlen(text), &err);
+        assert_non_null(c);
+        rope_scaling_read(c, &shape, &base, &context, &r);
+        if (!sn_config_check(c, &err)) fail_msg("%s: %s", text, err.message);
+        assert_int_equal(context, strstr(text, "long_factor") && !shape.used ? 64 : 256);
+        if (!r.scaled || fabs(r.scale - rope_rows[i].scale) > 1e-8)
+            fail_msg("%s: the scale is %.10g", text, r.scale);
+        for (int k = 0; k < 8; k++)
+            if (fabs(r.freq[k] - rope_rows[i].freq[k]) > 1e-8 * rope_rows[i].freq[k])
+                fail_msg("%s: frequency %d is %.10g", text, k, r.freq[k]);
+        sn_config_free(c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(configs_leave_out_the_usual),
-                                       cmocka_unit_test(keys_add_parameters)};
+                                       cmocka_unit_test(keys_add_parameters),
+                                       cmocka_unit_test(frequencies_of_long_contexts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
