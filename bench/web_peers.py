@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 """web_peers.py: a Llama as WebAssembly in Node on one thread, beside ONNX Runtime Web and a program for x86-64-v2.
 
-usage: bench/web_peers.py [--sinter FILE] [--modules DIR] [--rounds N] [--steps N] MODEL
+usage: bench/web_peers.py [--sinter FILE] [--modules DIR] [--rounds N] [--steps N] [--threads N] MODEL
 
 MODEL is a llama2.c file, such as stories15M.bin, or a folder in f32, such as `bench/make_llama.py DIR --size 15M --dtype F32`
 writes. The same weights go into ONNX files with caches, in ONNX Runtime's fused operators (GroupQueryAttention,
 SkipSimplifiedLayerNormalization): in f32, in int8 (products as of quantize_dynamic), in int4 (MatMulNBits), beside modules of
 the same kind of weights. Each round runs every side in a new process, one after the other; greedy, from the same 8 tokens;
-then a prompt of 64 tokens is read again and again. Figures are medians. Needs node, npm and python3-onnx; --modules keeps the
+then a prompt of 64 tokens is read again and again. Figures are medians. --threads adds a module with N workers'
+threads, the same on one, and ONNX Runtime Web on N (in f32). Needs node, npm and python3-onnx; --modules keeps the
 package onnxruntime-web (default: it is downloaded into a temporary folder). Exits with 1 if tokens of sides in f32 differ or a
 requirement is missed. In f32 each token reads all weights, so memory bounds every side: how many times ONNX Runtime's rate
 a module has is printed beside what the program's has."""
@@ -208,18 +209,19 @@ def sides(args, folder_):
         run(args.sinter, "compile", args.model, "--name", "story", "-o", out, "--target", target, *options)
         return os.path.join(out, "story")
 
-    def web(name, target, given=(), options=()):
+    def web(name, target, given=(), options=(), **what):
         out = compiled(name, target, *given)
         with open(os.path.join(folder_, name, "package.json"), "w") as f:
             f.write('{"type": "module"}')
-        return Side(name, [out + ".wasm", out + ".js"], "node", *options, script, job(name, kind="sinter", script=out + ".js"))
+        return Side(name, [out + ".wasm", out + ".js"], "node", *options, script, job(name, kind="sinter", script=out + ".js", **what))
 
-    def ort(bits):
+    def ort(bits, threads=1):
         model = os.path.join(folder_, f"model{bits}.onnx")
         write_onnx(sizes, weights, model, bits)
         kind = "f32" if bits == 32 else f"int{bits}"
-        return Side(f"ONNX Runtime Web, {kind}", files, "node", script, job(f"ort{bits}", kind="ort", modules=modules,
-                    model=model, layers=sizes["layers"], heads=sizes["groups"], head=sizes["head"]))
+        where = f"{kind}, {threads} threads" if threads > 1 else kind
+        return Side(f"ONNX Runtime Web, {where}", files, "node", script, job(f"ort{bits}_{threads}", kind="ort",
+                    modules=modules, model=model, threads=threads, layers=sizes["layers"], heads=sizes["groups"], head=sizes["head"]))
 
     native = compiled("native", "x86-64-v2", "--threads", "none", "--exe")
     files = [os.path.join(dist, f) for f in ("ort.node.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")]
@@ -230,6 +232,9 @@ def sides(args, folder_):
     narrow = [web("wasm32, weights in bf16", "wasm32", ["--weights", "bf16"]),
               web("wasm32, int8", "wasm32", ["--weights", "int8", "--compute", "int8"]), ort(8),
               web("wasm32, int4", "wasm32", ["--weights", "int4"]), ort(4)]
+    if args.threads > 1:
+        exact += [web(f"wasm32 with workers, {n} thread{'s'[:n > 1]}", "wasm32", ["--threads", "workers"], threads=n)
+                  for n in (1, args.threads)] + [ort(32, args.threads)]
     return exact, narrow
 
 
@@ -239,6 +244,7 @@ def main():
     parser.add_argument("--modules")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("model")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -250,13 +256,14 @@ def main():
     print("|---|---|---|---|---|---|---|")
     for side in exact + narrow:
         print(side.row())
-    (plain, _, ort, native), (_, int8, ort8, int4, ort4) = exact, narrow
+    (plain, _, ort, native, *several), (_, int8, ort8, int4, ort4) = exact, narrow
     met = all(r["ids"] == plain.rounds[0]["ids"] for side in exact for r in side.rounds)
     print("tokens of the sides in f32: " + ("equal" if met else "NOT equal"))
     for side in narrow:
         same = [a == b for a, b in zip(side.rounds[0]["ids"], plain.rounds[0]["ids"])] + [False]
         print(f"{side.name}: the first {same.index(False)} tokens are those of f32")
-    for side, peer in ((plain, ort), (native, ort), (int8, ort8), (int4, ort4)):
+    pairs = [(several[1], peer) for peer in (several[0], plain, several[2])] if several else []
+    for side, peer in [(plain, ort), (native, ort), (int8, ort8), (int4, ort4)] + pairs:
         rates = side.median("rate") / peer.median("rate")
         prompts = f", of a prompt {peer.median('prompt') / side.median('prompt'):.2f}" if side is not native else ""
         print(f"{side.name}: {rates:.2f} times the rate of {peer.name}{prompts}")

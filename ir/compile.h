@@ -316,7 +316,7 @@ typedef struct sn_emit_options {
      * SN_EMIT_IR NAME.ll (LLVM's IR) list the code of the object, with comments; not with embed_weights. SN_EMIT_LINES
      * tells debuggers (DWARF) from which line of the model's source each kernel comes */
     int kinds;
-    const char *threads; /* "openmp" (or NULL), "none" */
+    const char *threads; /* "openmp" (or NULL), "none"; for wasm32 "workers" */
     /* adds the table through which the main program of libsinter_program calls the entries */
     bool program;
     /* Describes an input, output or dimension in a comment of NAME.h; may return NULL. NULL: no
@@ -350,7 +350,8 @@ sn_emit_options sn_emit_options_default(void);
  * Sinter. For the same target its results are bit-identical to this process's. The session's module
  * must still exist.
  * Target wasm32: NAME.wasm.a, whose members wasm-ld links to a module (all of them: --whole-archive), and
- * NAME.weights; kinds and threads do not matter. */
+ * NAME.weights; kinds do not matter. With threads "workers" the module imports its memory, which threads share, as
+ * env.memory (wasm-ld --import-memory --shared-memory); tools/artefact/web/workers.js shows how they start. */
 bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
 
 /* ---- gradient checking ---- */

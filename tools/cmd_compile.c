@@ -54,9 +54,10 @@ static const arg table[] = {
     {"rate-argument", 0, ARG_FLAG, AT(rate), NULL, NULL, 0, 0,
      "with --train: the step takes the learning rate as an argument, learning_rate, in place of "
      "the config's schedule"},
-    {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", NULL, 0, 0,
-     "thread runtime; your own pool is possible with both; default: openmp, but none for a program "
-     "for Windows, which has its own threads"},
+    {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none|workers", NULL, 0, 0,
+     "thread runtime; your own pool is possible with openmp and none; workers: those of browsers "
+     "and Node, for wasm32; default: openmp, but none for wasm32 and a program for Windows, which "
+     "has its own threads"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
     {"emit", 0, ARG_TEXT, AT(emit), "asm,ll", NULL, 0, 0,
      "also write the object's code as text: asm: assembler, NAME.s; ll: LLVM's IR, NAME.ll; "
@@ -168,6 +169,10 @@ static bool is_wasm(const options *o) {
     return o->first.system == SN_BROWSER;
 }
 
+static bool has_workers(const options *o) {
+    return o->threads && !strcmp(o->threads, "workers");
+}
+
 /* SN_EMIT_… of "asm,ll"; -1: err. */
 static int read_listings(const options *o, sn_error *err) {
     static const struct {
@@ -200,7 +205,9 @@ static bool check_target(options *o, sn_error *err) {
                           (o->embed ? SN_USE_EMBED : 0) | (o->page ? SN_USE_PAGE : 0);
     if (!sn_target_take(&o->first, &list, err)) return false;
     if (!o->threads) o->threads = o->exe && o->first.system == SN_WINDOWS ? "none" : "openmp";
-    return sn_target_allows(&o->first, uses | (*list ? SN_USE_TARGETS : 0), err) &&
+    return sn_target_allows(
+               &o->first,
+               uses | (*list ? SN_USE_TARGETS : 0) | (has_workers(o) ? SN_USE_WORKERS : 0), err) &&
            (!is_wasm(o) || link_wasm_linker(o->cc, err));
 }
 
@@ -243,9 +250,12 @@ static bool web_tokenizer(const options *o, const char *name, const char *ending
  * the folder for the trained parameters. */
 static bool make_web(const options *o, const open_model *m, const cmd_artefact *a,
                      const sn_emit_options *eo, sn_error *err) {
-    const link_request r = {.dir = o->dir, .name = eo->name, .cc = o->cc};
-    web_request w = {
-        .emitted = eo, .tokenizer = a->tokenizer ? ".tokenizer" : NULL, .page = o->page};
+    const link_request r = {
+        .dir = o->dir, .name = eo->name, .cc = o->cc, .workers = has_workers(o)};
+    web_request w = {.emitted = eo,
+                     .tokenizer = a->tokenizer ? ".tokenizer" : NULL,
+                     .page = o->page,
+                     .memory = has_workers(o) ? LINK_WASM_MEMORY : 0};
     char file[160];
     bool ok = (!cmd_models || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, false, err)) &&
               link_wasm(&r, err);

@@ -1,8 +1,8 @@
 // web_peers.mjs JOB.json: one side of bench/web_peers.py, in a process of its own: loads a model, continues token ids greedily,
 // and prints JSON. {"kind": "sinter", "script": FILE, ...}: a module of `sinter compile --target wasm32`.
-// {"kind": "ort", "modules": DIR, "model": FILE, "layers", "heads", "head": numbers, ...}: the npm package onnxruntime-web, on
-// one thread, with the graph of web_peers.py. Both: {"ids": [...], "steps": N, "prompt": N} (ids of the prompt that is read again
-// and again).
+// {"kind": "ort", "modules": DIR, "model": FILE, "layers", "heads", "head": numbers, ...}: the npm package onnxruntime-web, with
+// the graph of web_peers.py. Both: {"ids": [...], "steps": N, "prompt": N (ids of the prompt that is read again and again),
+// "threads": N (default 1)}.
 import fs from 'node:fs';
 import path from 'node:path';
 import { createRequire } from 'node:module';
@@ -14,14 +14,14 @@ const job = JSON.parse(fs.readFileSync(process.argv[2]));
 async function sinter() {
   const { load } = await import(pathToFileURL(job.script));
   return async () => {
-    const model = await load({ tokenizer: false });
+    const model = await load({ tokenizer: false, threads: job.threads });
     return (ids, n) => model.generateTokens(ids, { maxTokens: n, temperature: 0 });
   };
 }
 
 async function ort() {
   const require = createRequire(path.join(job.modules, 'index.js')), web = require('onnxruntime-web');
-  web.env.wasm.numThreads = 1;
+  web.env.wasm.numThreads = job.threads || 1;
   const tensor = (type, values, dims) => new web.Tensor(type, values, dims);
   const largest = (x) => x.reduce((best, value, i) => (value > x[best] ? i : best), 0);
   return async () => {
@@ -71,3 +71,4 @@ const [begin, loaded, first] = times, end = times[times.length - 1];
 console.log(JSON.stringify({ load: loaded - begin, first: first - loaded, rate: (found.length - 1) / ((end - first) / 1000),
   cpu: ((found.length - 1) / (busy.user + busy.system)) * 1e6, ids: found, code,
   prompt: prompts[PROMPTS >> 1] }));
+process.exit(); // ONNX Runtime's threads do not end

@@ -36,8 +36,10 @@ static bool take_name(sn_aot *a) {
     for (size_t i = 0; name[i]; i++) a->upper[i] = (char)toupper((unsigned char)name[i]);
     const char *threads = a->o->threads ? a->o->threads : "openmp";
     a->openmp = !strcmp(threads, "openmp");
-    if (!a->openmp && strcmp(threads, "none"))
-        return sn_fail(a->err, SN_ERR_USAGE, "threads '%s': choose openmp or none", threads);
+    a->workers = !strcmp(threads, "workers");
+    if (!a->openmp && !a->workers && strcmp(threads, "none"))
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "threads '%s': choose openmp or none, or workers for wasm32", threads);
     return sn_options_check_ahead(&a->o->compile, a->err);
 }
 
@@ -118,10 +120,10 @@ static bool take_targets(sn_aot *a) {
     while (*list)
         if (!add_target(a, &list)) return false;
     qsort(a->variant, (size_t)a->n_variant, sizeof *a->variant, by_capability);
-    a->openmp = a->openmp && !sn_aot_is(a, SN_BROWSER); /* a module works on one thread */
+    a->openmp = a->openmp && !sn_aot_is(a, SN_BROWSER);
     const unsigned uses = (a->o->kinds & SN_EMIT_ARCHIVE ? SN_USE_ARCHIVE : 0) |
                           (a->o->embed_weights ? SN_USE_EMBED : 0) |
-                          (a->o->program ? SN_USE_PROGRAM : 0) |
+                          (a->o->program ? SN_USE_PROGRAM : 0) | (a->workers ? SN_USE_WORKERS : 0) |
                           (a->n_variant > 1 ? SN_USE_TARGETS : 0);
     return sn_target_allows(&a->variant[0].target, uses, a->err);
 }

@@ -82,7 +82,7 @@ typedef struct sn_aot {
     sn_session *s;
     sn_module *m;
     char name[64], upper[64];
-    bool openmp;
+    bool openmp, workers; /* where its threads come from; neither: from the caller */
     sn_aot_variant variant[SN_AOT_TARGETS]; /* the most capable first */
     int n_variant;
     sn_aot_entry *entry;
@@ -182,6 +182,8 @@ void sn_aot_emit_verify(em *e, sn_aot *a);
 void sn_aot_emit_entry(em *e, sn_aot *a, int i);
 void sn_aot_emit_threads(em *e, const sn_aot *a);
 em_val sn_aot_default_threads(em *e, const sn_aot *a); /* i16, of the calling thread */
+void sn_aot_take_pool(
+    em *e, em_val m); /* gives a model the pool of the module's workers, if there are some */
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
 
 /* Fields of the caller's struct NAME, by offset. */

@@ -1,4 +1,4 @@
-/* entry.c: the entries of an artefact, and the thread hook over OpenMP.
+/* entry.c: the entries of an artefact, and the thread hook over OpenMP or a module's workers.
  *
  *   int NAME_ENTRY(const NAME *m, [void *state,] void *workspace, dims…, inputs…, outputs…)
  *   int64_t NAME_ENTRY_workspace(const NAME *m, dims…)
@@ -18,13 +18,18 @@ enum { TEAM_FN, TEAM_ARG = 8, TEAM_THREADS = 16, TEAM_GOT = 24, TEAM_SIZE = 32 }
 /* Fields of the barrier of a call, on its stack, as in runtime/threads.c: a cache line each, and an i32 for each thread,
  * the number of the CPU where it was when it last came. */
 enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_CPU = 128 };
-enum { SPINS = 1000 }; /* about 50 microseconds, then a thread yields */
-/* What a waiting thread calls. */
+/* What a waiting thread does: after some spins, about 50 microseconds, it yields. */
 static const struct {
+    int spins;
     const char *yield, *cpu; /* NULL: the system does not say */
-} calls[] = {[SN_LINUX] = {"sched_yield", "sched_getcpu"},
-             [SN_WINDOWS] = {"SwitchToThread", "GetCurrentProcessorNumber"},
-             [SN_MACOS] = {"sched_yield", NULL}};
+} calls[] = {[SN_LINUX] = {1000, "sched_yield", "sched_getcpu"},
+             [SN_WINDOWS] = {1000, "SwitchToThread", "GetCurrentProcessorNumber"},
+             [SN_MACOS] = {1000, "sched_yield", NULL},
+             [SN_BROWSER] = {20000, NULL, NULL}}; /* it has no instruction for pauses */
+/* Fields of the pool of a module's workers: sn_threads, what they run, whether the first thread may
+ * sleep (an i32; a page's must not), a barrier. */
+enum { POOL_FN = 32, POOL_ARG = 40, POOL_SLEEPS = 48, POOL_BARRIER = 64, POOL_SIZE = 192 };
+_Static_assert(sizeof(sn_threads) <= POOL_FN, "fields do not overlap");
 
 static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
     em_type params[] = {e->ptr, e->i64, e->i64};
@@ -40,8 +45,26 @@ static em_val thread_number(em *e, const char *name) {
     return em_idx(e, em_call(e, em_extern(e, name, e->i32, NULL, 0), NULL, 0));
 }
 
+static em_val pool(em *e) {
+    em_val g = LLVMGetNamedGlobal(e->mod, "pool");
+    if (g) return g;
+    em_type t = LLVMArrayType2(e->i8, POOL_SIZE);
+    g = LLVMAddGlobal(e->mod, t, "pool");
+    LLVMSetInitializer(g, LLVMConstNull(t));
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetAlignment(g, SN_AOT_ALIGN);
+    return g;
+}
+
+void sn_aot_take_pool(em *e, em_val m) {
+    em_val many = em_cmp(e, EM_GT, sn_aot_get(e, pool(e), e->i64, offsetof(sn_threads, n)), 1);
+    sn_aot_put(e, m, SN_AOT_POOL, em_select(e, many, pool(e), LLVMConstNull(e->ptr)));
+}
+
 em_val sn_aot_default_threads(em *e, const sn_aot *a) {
-    em_val n = a->openmp ? thread_number(e, "omp_get_max_threads") : em_i64(e, 1);
+    em_val n = a->openmp    ? thread_number(e, "omp_get_max_threads")
+               : a->workers ? sn_aot_get(e, pool(e), e->i64, offsetof(sn_threads, n))
+                            : em_i64(e, 1);
     n = em_imin(e, em_imax(e, n, 1), SN_MAX_THREADS);
     return em_int_cast(e, n, e->i16);
 }
@@ -115,7 +138,7 @@ static em_val cpu_place(em *e, em_val barrier, em_val tid) {
 
 /* Spins left for a thread that waits: none if another one was last seen on its CPU. */
 static em_var emit_spins(em *e, em_val barrier, em_val tid, em_val n, em_val cpu) {
-    em_var spins = em_let(e, em_i32(e, SPINS));
+    em_var spins = em_let(e, em_i32(e, calls[e->target->system].spins));
     if (!cpu) return spins;
     em_loop l = em_for(e, 0, n, 1);
     em_val at = load_atomic(e, e->i32, cpu_place(e, barrier, l.i), LLVMAtomicOrderingMonotonic);
@@ -125,15 +148,30 @@ static em_var emit_spins(em *e, em_val barrier, em_val tid, em_val n, em_val cpu
     return spins;
 }
 
+/* In a module a thread sleeps until the round changes, but the first one only where it may. */
+static void emit_yield(em *e, em_val place, em_val round, em_val tid) {
+    const char *yield = calls[e->target->system].yield;
+    if (yield) {
+        em_call(e, em_extern(e, yield, e->i32, NULL, 0), NULL, 0);
+        return;
+    }
+    em_val sleeps = sn_aot_get(e, pool(e), e->i32, POOL_SLEEPS), for_ever = em_i64(e, -1);
+    em_branch may =
+        em_if(e, em_or(e, em_cmp(e, EM_NE, tid, 0), em_cmp(e, EM_NE, sleeps, em_i32(e, 0))));
+    em_intrinsic(e, "llvm.wasm.memory.atomic.wait64", NULL, 0, (em_val[]){place, round, for_ever},
+                 3);
+    em_endif(e, &may);
+}
+
 /* Waits until the round changes: spins first, then yields the processor. */
-static void emit_waiting(em *e, em_val place, em_val round, em_var spins) {
+static void emit_waiting(em *e, em_val place, em_val round, em_val tid, em_var spins) {
     LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
                       out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
     LLVMBuildBr(e->b, again);
     LLVMPositionBuilderAtEnd(e->b, again);
     em_val left = em_get(e, spins);
     em_branch patient = em_if(e, em_cmp(e, EM_EQ, left, em_i32(e, 0)));
-    em_call(e, em_extern(e, calls[e->target->system].yield, e->i32, NULL, 0), NULL, 0);
+    emit_yield(e, place, round, tid);
     em_else(e, &patient);
     em_set(e, spins, em_sub(e, left, em_i32(e, 1)));
     if (e->target->arch == SN_ARCH_X86_64) em_intrinsic(e, "llvm.x86.sse2.pause", NULL, 0, NULL, 0);
@@ -160,8 +198,11 @@ static em_val emit_barrier(em *e, const sn_aot *a) {
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, before, 1), n));
     store_atomic(e, em_i64(e, 0), waiting, LLVMAtomicOrderingMonotonic);
     store_atomic(e, em_add(e, round, 1), place, LLVMAtomicOrderingRelease);
+    if (a->workers)
+        em_intrinsic(e, "llvm.wasm.memory.atomic.notify", NULL, 0,
+                     (em_val[]){place, em_i32(e, SN_MAX_THREADS)}, 2);
     em_else(e, &last);
-    emit_waiting(e, place, round, emit_spins(e, b, q.tid, n, cpu));
+    emit_waiting(e, place, round, q.tid, emit_spins(e, b, q.tid, n, cpu));
     em_endif(e, &last);
     em_endif(e, &many);
     em_ret(e, NULL);
@@ -179,9 +220,62 @@ static em_val new_barrier(em *e, em_val n) {
     return b;
 }
 
+/* ---- workers of a module ---- */
+
+/* void team(int n, int sleeps), before init: n threads are to work. All but the first call `work`. */
+#define AOT_SIZE_PARAMS(P) P(i32, n) P(i32, sleeps)
+SN_AOT_SIGNATURE(tvoid, aot_size, AOT_SIZE_PARAMS)
+static void emit_size(em *e, const sn_aot *a, em_val run, em_val barrier) {
+    aot_size_args q = aot_size_begin(e, a, "team", true);
+    em_val fn = e->fn;
+    sn_aot_put(e, pool(e), offsetof(sn_threads, n), em_idx(e, q.n));
+    sn_aot_put(e, pool(e), offsetof(sn_threads, run), run);
+    sn_aot_put(e, pool(e), offsetof(sn_threads, barrier), barrier);
+    sn_aot_put(e, pool(e), offsetof(sn_threads, state), em_gep_bytes(e, pool(e), POOL_BARRIER));
+    sn_aot_put(e, pool(e), POOL_SLEEPS, q.sleeps);
+    em_ret(e, NULL);
+    em_export(e, fn, "team");
+}
+
+/* The part of thread tid in one run: between two barriers, so that no thread is in a run when the next one begins. */
+static void emit_part(em *e, em_val barrier, em_val tid) {
+    em_val p = pool(e), n = sn_aot_get(e, p, e->i64, offsetof(sn_threads, n));
+    aot_barrier_call(e, barrier, (aot_barrier_args){.threads = p, .tid = tid});
+    call_work(e, sn_aot_get(e, p, e->ptr, POOL_FN), sn_aot_get(e, p, e->ptr, POOL_ARG), tid, n);
+    aot_barrier_call(e, barrier, (aot_barrier_args){.threads = p, .tid = tid});
+}
+
+/* void work(int tid) does not return. */
+#define AOT_WORK_PARAMS(P) P(i32, tid)
+SN_AOT_SIGNATURE(tvoid, aot_work, AOT_WORK_PARAMS)
+static void emit_workers(em *e, const sn_aot *a, em_val barrier) {
+    aot_work_args w = aot_work_begin(e, a, "work", true);
+    em_export(e, e->fn, "work");
+    em_val tid = em_idx(e, w.tid);
+    LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again");
+    LLVMBuildBr(e->b, again);
+    LLVMPositionBuilderAtEnd(e->b, again);
+    emit_part(e, barrier, tid);
+    LLVMBuildBr(e->b, again);
+    aot_run_args q = aot_run_begin(e, a, "run", false);
+    em_val run = e->fn, n = sn_aot_get(e, q.threads, e->i64, offsetof(sn_threads, n));
+    em_branch many = em_if(e, em_cmp(e, EM_GT, n, 1));
+    sn_aot_put(e, pool(e), POOL_FN, q.fn);
+    sn_aot_put(e, pool(e), POOL_ARG, q.fn_arg);
+    emit_part(e, barrier, em_zero(e->i64));
+    em_else(e, &many);
+    call_alone(e, q.fn, q.fn_arg);
+    em_endif(e, &many);
+    em_ret(e, NULL);
+    emit_size(e, a, run, barrier);
+}
+
 void sn_aot_emit_threads(em *e, const sn_aot *a) {
     em_val barrier = emit_barrier(e, a);
-    emit_run(e, a, emit_team(e, a, barrier));
+    if (a->workers)
+        emit_workers(e, a, barrier);
+    else
+        emit_run(e, a, emit_team(e, a, barrier));
 }
 
 /* Without OpenMP: run calls the function once; the barrier does nothing. */

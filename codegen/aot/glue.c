@@ -193,6 +193,7 @@ static em_val emit_begin(em *e, sn_aot *a, em_val runs) {
     em_branch ok = em_if(e, sn_aot_is_ok(e, status));
     sn_aot_put(e, m, SN_AOT_VARIANT, em_get(e, best));
     set_max_threads(e, m, sn_aot_default_threads(e, a));
+    if (a->workers) sn_aot_take_pool(e, m);
     em_endif(e, &ok);
     em_ret(e, em_get(e, status));
     return fn;
@@ -679,7 +680,7 @@ static void emit_all(em *e, sn_aot *a) {
     sn_aot_emit_verify(e, a);
     emit_abi(e, a);
     emit_state_init(e, a);
-    if (a->openmp) sn_aot_emit_threads(e, a);
+    if (a->openmp || a->workers) sn_aot_emit_threads(e, a);
     for (int i = 0; i < a->n_entry; i++) sn_aot_emit_entry(e, a, i);
     emit_message(e, a);
     emit_manifest(e, a);
@@ -708,6 +709,7 @@ bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {
               em_init(&e, &base, a->name, SN_F32, a->err);
     if (!ok) return false;
     base.bitcode = a->bitcode != NULL;
+    if (a->workers) strcat(base.features, ",+atomics"); /* all of the module gets it */
     emit_all(&e, a);
     LLVMModuleRef mod = em_finish(&e, a->err);
     if (mod) separate(a, mod);

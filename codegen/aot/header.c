@@ -564,7 +564,10 @@ static void manifest_tensor(const sn_aot *a, const sn_aot_entry *t, const char *
 
 bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
     fprintf(f, SN_MANIFEST_MARK "name %s\nversion %s\n", a->name, SN_VERSION);
-    fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu", a->openmp ? "openmp" : "none",
+    fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu",
+            a->openmp    ? "openmp"
+            : a->workers ? "workers"
+                         : "none",
             a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
             a->state_bytes);
     fprintf(f, a->n_trained ? " %d\n" : "\n", a->n_trained); /* rows of NAME_parameters */

@@ -156,21 +156,22 @@ static const sn_system_facts systems[] = {
                   ".o",
                   ".a",
                   "",
-                  SN_USE_PAGE,
-                  "--page is for --target wasm32"},
+                  SN_USE_PAGE | SN_USE_WORKERS,
+                  "pages and workers are for --target wasm32"},
     [SN_WINDOWS] = {"windows",
                     {"x86_64-w64-windows-gnu"},
                     ".obj",
                     ".lib",
                     ".exe",
-                    SN_USE_SHARED | SN_USE_PAGE,
+                    SN_USE_SHARED | SN_USE_PAGE | SN_USE_WORKERS,
                     "link NAME.obj or NAME.lib with your own main (examples/deploy)"},
     [SN_MACOS] = {"macos",
                   {"x86_64-apple-macosx10.15.0", "arm64-apple-macosx11.0.0"},
                   ".o",
                   ".a",
                   NULL,
-                  SN_USE_ARCHIVE | SN_USE_SHARED | SN_USE_PROGRAM | SN_USE_STATIC | SN_USE_PAGE,
+                  SN_USE_ARCHIVE | SN_USE_SHARED | SN_USE_PROGRAM | SN_USE_STATIC | SN_USE_PAGE |
+                      SN_USE_WORKERS,
                   "link NAME.o with your own main (examples/deploy)"},
     [SN_BROWSER] = {"browser",
                     {[SN_ARCH_WASM32] = "wasm32-unknown-unknown"},
@@ -201,8 +202,9 @@ const sn_system_facts *sn_target_system(const sn_target *t) {
 }
 
 bool sn_target_allows(const sn_target *t, unsigned uses, sn_error *err) {
-    static const char *const names[] = {"--archive",       "--shared", "--exe",          "--static",
-                                        "--embed-weights", "--page",   "a second target"};
+    static const char *const names[] = {"--archive",       "--shared",         "--exe",
+                                        "--static",        "--embed-weights",  "--page",
+                                        "a second target", "--threads workers"};
     const sn_system_facts *s = &systems[t->system];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (uses & s->refuses & 1u << i)

@@ -24,6 +24,7 @@ enum {
     SN_USE_EMBED = 16,
     SN_USE_PAGE = 32,
     SN_USE_TARGETS = 64, /* several targets */
+    SN_USE_WORKERS = 128,
 };
 typedef struct sn_system_facts {
     const char *name; /* of os=NAME */

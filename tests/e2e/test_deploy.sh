@@ -481,7 +481,8 @@ refuse() {
     says "excludes --exe: link NAME.o " "$sinter" compile "$model" --target x86-64-v3,os=macos --exe --name s -o x
     says "there is linux windows macos" "$sinter" compile "$model" --target x86-64-v3,os=beos --name s -o x
     says "different architectures or systems" "$sinter" compile "$model" --target x86-64-v3,x86-64-v4,os=windows --name s -o x
-    says "page is for --target wasm32" "$sinter" compile "$model" --page --name s -o x
+    says "excludes --page: pages and workers are for --target wasm32" "$sinter" compile "$model" --page --name s -o x
+    says "excludes --threads workers" "$sinter" compile "$model" --threads workers --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "expected forward" "$sinter" compile "$model" --entries generate -o x
     says "no entry 'encode' for --entries: this one has forward, loss, cached, step" \
@@ -753,6 +754,7 @@ END
     [ $failed = 0 ] || cat web/out
     . "$source/tests/e2e/artefact/web_text.sh"
     . "$source/tests/e2e/artefact/web_loads.sh"
+    . "$source/tests/e2e/artefact/web_workers.sh"
 }
 
 # Every header is strict C99 and C++17.

@@ -149,11 +149,17 @@ bool link_wasm(const link_request *r, sn_error *err) {
         "--no-entry",          "--stack-first", "-z",
         "stack-size=2097152",  "--strip-all",   "--max-memory=4294967296",
         "--export=__heap_base"};
+    static const char *const shared[] = {"--shared-memory", "--import-memory", "--export-memory",
+                                         "--export=__stack_pointer"};
+    char initial[40];
+    snprintf(initial, sizeof initial, "--initial-memory=%d", LINK_WASM_MEMORY);
     const char *linker = link_wasm_linker(r->cc, err);
     command c;
     if (!linker) return false;
     begin(&c, linker);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) add(&c, flags[i]);
+    for (size_t i = 0; i < sizeof shared / sizeof *shared && r->workers; i++) add(&c, shared[i]);
+    if (r->workers) add(&c, initial);
     add(&c, "-o");
     add_path(&c, r->dir, r->name, ".wasm");
     add_path(&c, r->dir, r->name, ".wasm.o");

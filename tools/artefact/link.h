@@ -10,6 +10,7 @@ typedef struct link_request {
     const char *target;     /* as for sn_emit: determines the architecture */
     const char *cc;         /* NULL: chosen according to the target */
     bool openmp, is_static;
+    bool workers;      /* modules: several threads share the memory, which the module imports */
     bool windows;      /* the target's system */
     bool unicode;      /* programs: the tokenizer needs the tables of Unicode */
     bool regex;        /* programs: it matches regular expressions */
@@ -21,6 +22,9 @@ bool link_shared(const link_request *r, sn_error *err);
 
 /* The name of wasm-ld, as given (cc) or as usual, if such a program runs. NULL: there is none. */
 const char *link_wasm_linker(const char *cc, sn_error *err);
+
+/* Bytes of the memory that a module imports, at first: data, the stack, room for calls. */
+enum { LINK_WASM_MEMORY = 16 << 20 };
 
 /* The WebAssembly module NAME.wasm from NAME.wasm.o, by link_wasm_linker(cc). */
 bool link_wasm(const link_request *r, sn_error *err);

@@ -146,6 +146,7 @@ static void print_artefact(const web *w, FILE *f) {
     sn_json_text(&j, "name", m->name);
     sn_json_text(&j, "version", m->version);
     sn_json_text(&j, "target", m->target[0].name);
+    if (w->r->memory) sn_json_integer(&j, "memory", w->r->memory);
     sn_json_integer(&j, "weightBytes", m->weight_bytes);
     sn_json_integer(&j, "stateBytes", m->state_bytes);
     sn_json_text(&j, "checksum", sum);
@@ -174,11 +175,13 @@ static bool print_text(const web *w, const char *file, FILE *f) {
 
 static bool print_module(const web *w, FILE *f) {
     static const char *const parts[] = {FOLDER "model.js", FOLDER "tokenizer.js",
-                                        FOLDER "tokenizer_json.js", FOLDER "text.js"};
+                                        FOLDER "tokenizer_json.js", FOLDER "text.js",
+                                        FOLDER "workers.js"};
+    const size_t n = sizeof parts / sizeof *parts - !w->r->memory;
     fprintf(f, "// %s.js: made by Sinter %s.\n\nexport const artefact = ", w->o->name,
             w->manifest.version);
     print_artefact(w, f);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < n; i++) {
         fputs("\n", f);
         if (!print_text(w, parts[i], f)) return false;
     }

@@ -8,6 +8,7 @@ typedef struct web_request {
     const sn_emit_options *emitted; /* as for sn_emit; its name, folder and constants */
     const char *tokenizer;          /* its folder beside the module is NAME and this; NULL: none */
     bool page;                      /* also NAME.html */
+    int64_t memory; /* bytes of the memory that workers share, at first; 0: no workers */
 } web_request;
 
 /* From NAME.wasm.o and NAME.weights, which sn_emit has written: NAME.js (an ES module), NAME.d.ts and, if

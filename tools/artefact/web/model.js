@@ -252,13 +252,21 @@ const besides = (name, given) => new URL(given || name, import.meta.url);
 
 export class Model {
   constructor(module) {
-    const { exports } = new WebAssembly.Instance(module, {});
+    const { exports } = new WebAssembly.Instance(module, Model.imports());
+    this.threads = 1;
     this.exports = exports;
     this.memory = exports.memory;
     this.heap = new Heap(this.memory, exports.__heap_base.value);
     this.at = this.heap.allocate(MODEL_BYTES).at;
     this.scratch = null;
   }
+
+  // A module with workers has others of these three (workers.js).
+  static imports() {
+    return {};
+  }
+  async start() {}
+  close() {}
 
   /** Memory for weights of `bytes`: fill it, then call `open`. */
   weightsView(bytes) {
@@ -385,18 +393,25 @@ export class Model {
 /**
  * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be
  * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights), warmUp (false: see
- * Model.warmUp).
+ * Model.warmUp), threads (with workers: how many).
  */
 export async function load(options = {}) {
   const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
   const tokenizer = reads && loadTokenizer(besides(`./${artefact.tokenizer}/`, options.tokenizer));
   if (reads) tokenizer.catch(() => {}); // what fails first is reported
-  const model = new Model(await compileCode(besides(`./${artefact.name}.wasm`, options.code)));
-  const bytes = bytesOf(weights);
-  if (bytes) model.weightsView(bytes.length).set(bytes);
-  else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
-  model.open(options.verify);
-  if (options.warmUp !== false) model.warmUp();
-  if (reads) model.tokenizer = await tokenizer;
-  return model;
+  const module = await compileCode(besides(`./${artefact.name}.wasm`, options.code)), model = new Model(module);
+  try {
+    const bytes = bytesOf(weights), started = model.start(module, options.threads);
+    started.catch(() => {}); // as above
+    if (bytes) model.weightsView(bytes.length).set(bytes);
+    else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
+    await started;
+    model.open(options.verify);
+    if (options.warmUp !== false) model.warmUp();
+    if (reads) model.tokenizer = await tokenizer;
+    return model;
+  } catch (e) {
+    model.close();
+    throw e;
+  }
 }

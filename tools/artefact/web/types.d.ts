@@ -47,6 +47,8 @@ export interface LoadOptions {
   verify?: boolean;
   /** false: loading a decoder does not call its entries once, so it ends earlier, and the first token comes later. */
   warmUp?: boolean;
+  /** With --threads workers: how many; default: half of the CPUs, at most 8. 1 where pages are not isolated. */
+  threads?: number;
 }
 
 export interface Class {
@@ -57,6 +59,10 @@ export interface Class {
 
 export class Model {
   tokenizer?: { encode(text: string): number[]; decode(ids: number[]): string };
+  /** How many threads work. */
+  threads: number;
+  /** Ends the workers. What the model does then works on one thread. */
+  close(): void;
   newState(): State;
   has(entry: string): boolean;
   run<E extends keyof Entries>(entry: E, dims: Entries[E]['dims'], inputs: Entries[E]['inputs'],
