@@ -63,6 +63,22 @@ static sn_batch batch_of(const sn_dataset *s, int64_t number) {
     return b;
 }
 
+/* A row needs one token more, the last target. */
+static void test_rows_of_lengths(void **unused) {
+    (void)unused;
+    static const int32_t lengths[][2] = {
+        {8, 1}, {14, 1}, {15, 2}, {21, 2}, {22, 3}}; /* rows of 7 */
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        sn_documents d = counting(lengths[i][0]);
+        sn_dataset_options o = sn_dataset_options_default();
+        o.batch = 1, o.block = 7, o.vocab = V;
+        sn_dataset *s = open_set(&o, &d, NULL, NULL);
+        assert_int_equal(sn_dataset_rows(s), lengths[i][1]);
+        sn_dataset_free(s);
+        sn_documents_free(&d);
+    }
+}
+
 static void test_next_tokens(void **unused) {
     (void)unused;
     sn_documents d = counting(200);
@@ -319,10 +335,15 @@ static void test_refusals(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_tokens), cmocka_unit_test(test_random_rows),
-        cmocka_unit_test(test_given_order), cmocka_unit_test(test_packed_documents),
-        cmocka_unit_test(test_masked),      cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_classes),     cmocka_unit_test(test_split),
+        cmocka_unit_test(test_rows_of_lengths),
+        cmocka_unit_test(test_next_tokens),
+        cmocka_unit_test(test_random_rows),
+        cmocka_unit_test(test_given_order),
+        cmocka_unit_test(test_packed_documents),
+        cmocka_unit_test(test_masked),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_split),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

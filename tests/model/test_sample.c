@@ -174,6 +174,27 @@ static void greedy_limit(void **state) {
     sn_sampler_free(hot);
 }
 
+/* Of four equal tokens a nucleus has as many as reach its fraction, and not one more; min-p keeps what is as likely. */
+static void fractions_that_are_reached(void **state) {
+    (void)state;
+    static const struct {
+        float top_p, min_p;
+        int n;
+    } cases[] = {{0.25f, 0, 1}, {0.26f, 0, 2}, {0.5f, 0, 2},
+                 {0.75f, 0, 3}, {0.76f, 0, 4}, {1, 1, 4}};
+    const float equal[4] = {3, 3, 3, 3};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const sn_sample_options o = {
+            .temperature = 1, .top_p = cases[c].top_p, .min_p = cases[c].min_p, .seed = 4};
+        sn_error err = {0};
+        sn_sampler *s = sn_sampler_new(&o, 4, &err);
+        int seen = 0;
+        for (int i = 0; i < 200; i++) seen |= 1 << sn_sampler_next(s, equal, &err);
+        assert_int_equal(seen, (1 << cases[c].n) - 1);
+        sn_sampler_free(s);
+    }
+}
+
 /* One heavy token and many equal light ones, each lighter than its share if all tokens were equal:
  * the shortcut that avoids sorting must keep them. */
 static void nucleus_of_light_tokens(void **state) {
@@ -329,6 +350,7 @@ int main(void) {
         cmocka_unit_test(moments),
         cmocka_unit_test(below_is_even),
         cmocka_unit_test(frequencies),
+        cmocka_unit_test(fractions_that_are_reached),
         cmocka_unit_test(min_p_and_penalty),
         cmocka_unit_test(greedy_limit),
         cmocka_unit_test(nucleus_of_light_tokens),

@@ -19,6 +19,7 @@
 
 #include "tests/model/kill_at_change.h"
 #include "tests/support/scratch.h"
+#include "tests/support/text.h"
 
 extern char **environ;
 
@@ -714,47 +715,43 @@ static void test_classes(void **unused) {
     refuse(config, "others", false, "line 61 has label 2, but \"num_labels\" is 2");
 }
 
-static void test_early_stopping(void **unused) {
-    (void)unused;
-    script how = {0};
-    sn_error err = {0};
-    train_result r;
-    const char *config = config_of(usual_model, "\"text\": \"text.txt\", \"validation_part\": 0.1",
-                                   "\"steps\": 12, \"batch\": 4, \"block\": 8, \"dropout\": 0.1, "
-                                   "\"validate_every\": 1, \"patience\": 1, \"seed\": 3");
-    train_end end = run_config(config, scratch_path("early"), false, 1, &how, &r, &err);
-    if (end == TRAIN_FAILED) fail_msg("%s", err.message);
-    assert_true(end == TRAIN_EARLY ? r.best_step == r.steps - 1 : r.best_step == STEPS);
-    assert_true(r.best <= r.validation);
+/* A rate of 0 leaves the validation loss as it is, which is not better: the run ends `patience` validations after the
+ * first, also when it was stopped in between. */
+static const char *standing(const char *training) {
+    char text[1024];
+    int n = snprintf(text, sizeof text,
+                     "{\"model\": %s, \"data\": {%s, \"validation_part\": 0.1}, "
+                     "\"schedule\": {\"rate\": 0}, \"training\": {\"batch\": 4, "
+                     "\"block\": 8, \"steps\": 12, %s}}",
+                     usual_model, usual_data, training);
+    const char *path = scratch_path("config.json");
+    assert_true(scratch_write(path, text, (size_t)n));
+    return path;
 }
 
-/* The configs that are shipped: every key is known, the model can be built and trained. */
-static void test_examples(void **unused) {
+static void test_early_stopping(void **unused) {
     (void)unused;
-    static const char folder[] = SN_SOURCE_DIR "/examples/train";
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    int n = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        if (!strstr(e->d_name, ".json")) continue;
-        char path[sizeof folder + sizeof e->d_name + 1];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        train_settings s;
-        sn_model m;
-        sn_error err = {0};
-        if (!train_settings_read(path, NULL, &s, &err)) fail_msg("%s", err.message);
-        sn_config_set_int(s.model, "vocab_size", 300); /* it comes from the text */
-        sn_model_options o = {.entries = SN_LOSS | SN_TRAIN, .training = &s.training};
-        if (!sn_model_build(s.model, &o, &m, &err)) fail_msg("%s: %s", path, err.message);
-        assert_non_null(sn_entry_get(m.module, "train_step"));
-        assert_true(s.data.block <= m.context);
-        assert_null(sn_config_unread(s.model, 0));
-        sn_module_free(m.module);
-        train_settings_free(&s);
-        n++;
-    }
-    closedir(d);
-    assert_true(n >= 5);
+    script how = {0}, stops = {.stop_at = 2};
+    sn_error err = {0};
+    train_result r, part;
+    const char *config = standing("\"validate_every\": 1, \"patience\": 2");
+    need(run_config(config, scratch_path("early"), false, 1, &how, &r, &err), TRAIN_EARLY, &err);
+    assert_true(r.steps == 3 && r.best_step == 1 && r.best == r.validation);
+    need(run_config(config, scratch_path("again"), false, 1, &stops, &part, &err),
+         TRAIN_INTERRUPTED, &err);
+    assert_true(part.steps == 2 && part.best_step == 1 && part.best == r.best);
+    need(run_config(config, scratch_path("again"), true, 1, &how, &part, &err), TRAIN_EARLY, &err);
+    assert_true(part.steps == 3 && part.best_step == 1 && part.best == r.best);
+    /* what is due is also done after the last step */
+    config = standing("\"validate_every\": 5, \"save_every\": 7, \"log_every\": 5");
+    need(run_config(config, scratch_path("last"), false, 1, &how, &r, &err), TRAIN_DONE, &err);
+    char *log = file_text(in("last", "metrics.jsonl"));
+    assert_true(r.steps == 12 && r.validation == r.best && strstr(log, "{\"step\": 12,"));
+    free(log);
+    sn_weights *w = sn_weights_open(in("last", "checkpoint.safetensors"), &err);
+    assert_non_null(w);
+    assert_string_equal(sn_weights_meta(w, "sinter.step"), "12");
+    sn_weights_close(w);
 }
 
 int main(int argc, char **argv) {
@@ -794,7 +791,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_loss_that_is_no_number),
         cmocka_unit_test(test_early_stopping),
         cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_examples),
     };
     return cmocka_run_group_tests(tests, make_reference, scratch_end);
 }
