@@ -512,6 +512,40 @@ static void elements(void **state) {
     check_rows(rows, sizeof rows / sizeof *rows);
 }
 
+/* Integers with zero points, and norms of com.microsoft. */
+static void integers_and_norms(void **state) {
+    (void)state;
+#define A22 "in a B n,2 1 2 3 4\n"
+    static const row rows[] = {
+        {A22 "is w B 2,2 5 6 7 8\nis p B 0 1\nis q B 0 2\ny = MatMulInteger(a,w,p,q)",
+         {"i 2,2 5 6 21 26"}},
+        {A22 "is w B 2,2 5 6 7 8\ny = MatMulInteger(a,w)", {"i 2,2 19 22 43 50"}},
+        {A22 "is w B 2,2 5 6 7 200\nis q B 0 128\ny = MatMulInteger(a,w,,q)",
+         {"i 2,2 -365 22 -853 -78"}},
+        {A22 "is w b 2,2 -5 6 7 -8\nis p B 0 1\ny = MatMulInteger(a,w,p)", {"i 2,2 7 -8 11 -12"}},
+        {A22 "is w b 2,2 -5 6 7 -8\nis q b 2 1 -1\ny = MatMulInteger(a,w,,q)", {"i 2,2 6 -7 6 -7"}},
+        {"in a b n,2 1 -2 3 4\nis w b 2,2 5 6 7 8\nis p b 0 -1\ny = MatMulInteger(a,w,p)",
+         {"i 2,2 3 4 55 64"}},
+        {A22 "in w B 2,2 5 6 7 8\nis p B 0 1\nis q B 0 2\ny = MatMulInteger(a,w,p,q)",
+         {"i 2,2 5 6 21 26"}},
+        {A22 "is s f 0 0.5\nis p B 0 1\nis w B 2,2 5 6 7 8\nis t f 0 0.5\nis q B 0 2\nis u f 0 "
+             "0.25\nis r B 0 10\ny = QLinearMatMul(a,s,p,w,t,q,u,r)",
+         {"B 2,2 15 16 31 36"}},
+        {"in x B 1,1,4 1 2 3 4\nis w B 1,1,2 1 10\nis p B 0 1\ny = ConvInteger(x,w,p)",
+         {"i 1,1,3 10 21 32"}},
+        {"in x f n,2 1 2\nis s f 1,2 2 2\nis g f 2 1 1\ny = "
+         "ms.SkipSimplifiedLayerNormalization(x,s,g) epsilon=0.0",
+         {"f 1,2 0.8485281 1.1313708"}},
+        {"in x f n,2 1 2\nis s f 1,2 0 0\nis g f 2 1 1\nis b f 2 2 2\ny,-,-,z = "
+         "ms.SkipSimplifiedLayerNormalization(x,s,g,b) epsilon=0.0",
+         {"f 1,2 0.8485281 1.1313708", "f 1,2 3 4"}},
+        {"in x f n,2 1 2\nis s f 1,2 2 2\nis g f 2 1 1\nis b f 2 10 20\nis c f 2 0 2\ny,-,-,z = "
+         "ms.SkipLayerNormalization(x,s,g,b,c) epsilon=0.0",
+         {"f 1,2 9 21", "f 1,2 3 6"}},
+    };
+    check_rows(rows, sizeof rows / sizeof *rows);
+}
+
 /* One query of one head, two keys: scores 1 and 0, or what caps and masks make of them, as an output, too. */
 #define HEAD                                                                                       \
     "in q f 1,1,1,2 1 0\nis k f 1,1,2,2 1 0 0 1\nis v f 1,1,2,2 2 4 6 8\nis b f 1,2 0.5 "          \
@@ -555,9 +589,14 @@ static void ratios(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(known_numbers), cmocka_unit_test(numbers),
-                                       cmocka_unit_test(products),      cmocka_unit_test(ratios),
-                                       cmocka_unit_test(scores),        cmocka_unit_test(windows),
-                                       cmocka_unit_test(settings),      cmocka_unit_test(elements)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(known_numbers),
+                                       cmocka_unit_test(numbers),
+                                       cmocka_unit_test(products),
+                                       cmocka_unit_test(ratios),
+                                       cmocka_unit_test(scores),
+                                       cmocka_unit_test(windows),
+                                       cmocka_unit_test(settings),
+                                       cmocka_unit_test(elements),
+                                       cmocka_unit_test(integers_and_norms)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -599,6 +599,85 @@ static void equal_ways(void **state) {
     sn_tokenizer_free(t);
 }
 
+/* The pieces that steps make of a text, as words of the vocabulary, with | between them. */
+static const struct {
+    const char *steps, *text, *pieces;
+} piece_rows[] = {
+#define PRE(type, ...) "\"pre_tokenizer\": {\"type\": \"" type "\"" __VA_ARGS__ "}"
+#define NORM(type, ...) "\"normalizer\": {\"type\": \"" type "\"" __VA_ARGS__ "}"
+#define DASH(behavior)                                                                             \
+    PRE("Split", ", \"pattern\": {\"String\": \"-\"}, \"behavior\": \"" behavior "\"")
+    {DASH("Isolated"), "the-final--countdown", "the|-|final|-|-|countdown"},
+    {DASH("Removed"), "the-final--countdown", "the|final|countdown"},
+    {DASH("Contiguous"), "the-final--countdown", "the|-|final|--|countdown"},
+    {DASH("MergedWithPrevious"), "the-final--countdown", "the-|final-|-|countdown"},
+    {DASH("MergedWithNext"), "the-final--countdown", "the|-final|-|-countdown"},
+    {DASH("MergedWithPrevious"), "-a-", "-|a-"},
+    {DASH("MergedWithNext"), "-a-", "-a|-"},
+    {PRE("Split", ", \"pattern\": {\"Regex\": \"[0-9]+\"}, \"behavior\": \"Removed\", "
+                  "\"invert\": true"),
+     "a12b3", "12|3"},
+    {PRE("Digits", ""), "a12b", "a|12|b"},
+    {PRE("Digits", ", \"individual_digits\": true"), "a12b", "a|1|2|b"},
+    {PRE("Punctuation", ""), "Hey, you!!", "Hey|,| you|!|!"},
+    {PRE("Punctuation", ", \"behavior\": \"Contiguous\""), "Hey, you!!", "Hey|,| you|!!"},
+    {PRE("Punctuation", ", \"behavior\": \"Removed\""), "Hey, you!!", "Hey| you"},
+    {PRE("Whitespace", ""), "Hey, you!!", "Hey|,|you|!!"},
+    {PRE("Whitespace", ""), "a_b-c", "a_b|-|c"},
+    {PRE("WhitespaceSplit", ""), "Hey,  you!!", "Hey,|you!!"},
+    {PRE("BertPreTokenizer", ""), "Hey, you!!", "Hey|,|you|!|!"},
+    {PRE("CharDelimiterSplit", ", \"delimiter\": \"x\""), "axxbx", "a|b"},
+    {PRE("Sequence",
+         ", \"pretokenizers\": [{\"type\": \"WhitespaceSplit\"}, {\"type\": \"Digits\"}]"),
+     "a1 b", "a|1|b"},
+    {PRE("Metaspace", ", \"replacement\": \"\u2581\""), "Hey you", "\u2581Hey|\u2581you"},
+    {PRE("Metaspace", ", \"replacement\": \"\u2581\", \"prepend_scheme\": \"never\""), "Hey you",
+     "Hey|\u2581you"},
+    {PRE("Metaspace", ", \"replacement\": \"\u2581\", \"split\": false"), "Hey you",
+     "\u2581Hey\u2581you"},
+    {NORM("Lowercase", ""), "\u00c9A", "\u00e9a"},
+    {NORM("StripAccents", ""), "e\u0301a", "ea"},
+    {NORM("NFD", "") ", " PRE("WhitespaceSplit", ""), "\u00e9", "e\u0301"},
+    {NORM("NFC", ""), "e\u0301", "\u00e9"},
+    {NORM("NFKC", ""), "\ufb01", "fi"},
+    {NORM("Strip", ""), "  ab ", "ab"},
+    {NORM("Strip", ", \"strip_left\": false"), " ab ", " ab"},
+    {NORM("Strip", ", \"strip_right\": false"), " ab ", "ab "},
+    {NORM("Prepend", ", \"prepend\": \"x\""), "ab", "xab"},
+    {NORM("Replace", ", \"pattern\": {\"String\": \".\"}, \"content\": \"-\""), "a.b.", "a-b-"},
+    {NORM("Replace", ", \"pattern\": {\"Regex\": \"[ab]\"}, \"content\": \"\""), "abc", "c"},
+    {NORM("Sequence", ", \"normalizers\": [{\"type\": \"Lowercase\"}, {\"type\": \"Prepend\", "
+                      "\"prepend\": \"X\"}]"),
+     "AB", "Xab"},
+};
+
+static void pieces_of_steps(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof piece_rows / sizeof *piece_rows; i++) {
+        char json[900], pieces[100], *save;
+        int32_t want[16];
+        size_t n = 0;
+        cJSON *vocab = cJSON_CreateObject();
+        cJSON_AddNumberToObject(vocab, "?", 0);
+        snprintf(pieces, sizeof pieces, "%s", piece_rows[i].pieces);
+        for (char *p = strtok_r(pieces, "|", &save); p; p = strtok_r(NULL, "|", &save)) {
+            const cJSON *known = cJSON_GetObjectItemCaseSensitive(vocab, p);
+            want[n++] = known ? known->valueint : cJSON_GetArraySize(vocab);
+            if (!known) cJSON_AddNumberToObject(vocab, p, want[n - 1]);
+        }
+        snprintf(json, sizeof json,
+                 "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"?\"}, %s}",
+                 piece_rows[i].steps);
+        sn_tokenizer *t = load_tree_ok(make_tree(json, vocab, NULL));
+        sn_ids ids = encode_ok(t, piece_rows[i].text, strlen(piece_rows[i].text), 0);
+        if (ids.count != n || memcmp(ids.data, want, n * sizeof *want) != 0)
+            fail_msg("%s: '%s' is not %s", piece_rows[i].steps, piece_rows[i].text,
+                     piece_rows[i].pieces);
+        sn_ids_free(&ids);
+        sn_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),           cmocka_unit_test(gpt2_variants),
@@ -608,7 +687,7 @@ int main(void) {
         cmocka_unit_test(delimiters),     cmocka_unit_test(ranges),
         cmocka_unit_test(unknown_text),   cmocka_unit_test(long_runs_of_spaces),
         cmocka_unit_test(long_words),     cmocka_unit_test(prefixed_pieces),
-        cmocka_unit_test(equal_ways),
+        cmocka_unit_test(equal_ways),     cmocka_unit_test(pieces_of_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

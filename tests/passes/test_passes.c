@@ -58,6 +58,27 @@ static void many_parts(void **state) {
     sn_module_free(m);
 }
 
+/* More linear maps of one tensor than are merged into one. */
+static void many_maps(void **state) {
+    (void)state;
+    enum { MAPS = 70 };
+    char why[600];
+    sn_module *m = sn_module_new("maps");
+    sn_tensor x = sn_input(m, "x", SN_F32, 2, 3);
+    sn_entry_begin(m, "maps");
+    for (int i = 0; i < MAPS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        sn_tensor y = sn_linear(x, sn_param(m, name, SN_F32, 1 + i % 3, 3), NULL);
+        snprintf(name, sizeof name, "y%d", i);
+        if (i < 12 || i > MAPS - 4) sn_output(name, y);
+    }
+    char *text = module_text(m);
+    if (!pass_check(text, "merge", 1e-5, false, why, sizeof why)) fail_msg("%s", why);
+    free(text);
+    sn_module_free(m);
+}
+
 static void check_random(uint64_t seed, const char *passes) {
     char why[600] = "";
     sn_module *m = fuzz_graph(seed, FUZZ_ANY);
@@ -109,10 +130,8 @@ static void random_graphs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),
-        cmocka_unit_test(many_parts),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(files), cmocka_unit_test(many_parts),    cmocka_unit_test(many_maps),
+        cmocka_unit_test(rows),  cmocka_unit_test(random_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

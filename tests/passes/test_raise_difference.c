@@ -65,6 +65,8 @@ SPELLING(by_einsum, sn_tensor w = sn_sub(weights(&p, 0), sn_mul(weights(&p, 1), 
 SPELLING(heads_apart, sn_tensor w = softmax(&p, p.q[0], p.k[0]); /* of two halves of heads */
          w = sn_add(sn_slice(w, 1, 0, 2), sn_slice(w, 1, 2, 2));
          return sn_matmul(w, sn_slice(p.v, 1, 0, 2));)
+SPELLING(nested, sn_tensor w = sn_sub(weights(&p, 1), softmax(&p, p.q[0], p.k[1]));
+         return sn_matmul(sn_sub(weights(&p, 0), w), p.v);)
 SPELLING(one_part, sn_tensor w = softmax(&p, p.both_q, p.both_k);
          return sn_matmul(sn_index(w, 2, 1), p.v);)
 /* left alone: columns have different factors, keys are cut, weights are read elsewhere, too */
@@ -89,10 +91,10 @@ static void sums(void **state) {
     static const struct {
         raise_spelling of;
         int attentions;
-    } rows[] = {{S(published), 2}, {S(literal), 2},     {S(of_heads), 2}, {S(of_rows), 2},
-                {S(by_einsum), 2}, {S(heads_apart), 2}, {S(one_part), 1}, {S(of_keys), 0},
-                {S(cut_keys), 0},  {S(cut_both), 0},    {S(cut_each), 0}, {S(every_other), 0},
-                {S(read_twice), 0}};
+    } rows[] = {{S(published), 2},   {S(literal), 2},     {S(of_heads), 2}, {S(of_rows), 2},
+                {S(by_einsum), 2},   {S(heads_apart), 2}, {S(nested), 3},   {S(one_part), 1},
+                {S(of_keys), 0},     {S(cut_keys), 0},    {S(cut_both), 0}, {S(cut_each), 0},
+                {S(every_other), 0}, {S(read_twice), 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int n = 0;
         char *text = raise_text(&rows[i].of);
