@@ -122,7 +122,10 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
     finding worst = FINITE, read = FINITE;
     int64_t at = 0, where = 0;
     int result = 0;
+    int (*rounded_up)(const sn_node *n) = sn_kernel_of(s->node)->rounded_up;
+    const int without = rounded_up ? rounded_up(s->node) : -1;
     for (int i = 0; i < s->n_out; i++) {
+        if (i == without) continue;
         finding f = look_through(c, &s->out[i], c->buf[s->n_in + i], &at);
         if (f > worst) where = at, result = i;
         if (f > worst) worst = f;

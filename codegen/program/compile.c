@@ -71,7 +71,7 @@ static bool module_failed(compiler *c) {
 }
 
 static bool checks_values(const compiler *c) {
-    return c->o->check_nan || sn_debug_get()->check_nan;
+    return !c->sink && (c->o->check_nan || sn_debug_get()->check_nan);
 }
 
 static int64_t packed_limit(const sn_options *o) {

@@ -107,6 +107,8 @@ typedef struct sn_kernel_traits {
     bool carries_in_place; /* a carry that is a state may be overwritten by its value at the end */
     int optional_result; /* from this number on results are stored up to the last one read; 0: all are */
     bool infinite_results; /* it may write infinity where nothing is wrong */
+    int (*rounded_up)(
+        const sn_node *n); /* the result that is larger than what is written; NULL: none */
     sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
     sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */
 } sn_kernel_traits;
@@ -164,6 +166,7 @@ sn_dim sn_macs_flash_mixed_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_recurrence(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_recurrence(sn_module *m, const struct sn_step *s);
+int sn_states_of_recurrence(const sn_node *n); /* -1: none */
 sn_dim sn_flops_fused_scan(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_grouped(sn_module *m, const struct sn_step *s);

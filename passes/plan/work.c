@@ -157,6 +157,11 @@ sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, elements, reads_and_products(&r));
 }
 
+int sn_states_of_recurrence(const sn_node *n) {
+    const sn_recurrence r = sn_recurrence_of(n);
+    return r.gradient ? -1 : sn_recurrence_states(&r);
+}
+
 sn_dim sn_flops_recurrence(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, 2, sn_macs_recurrence(m, s));
 }
