@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <dirent.h>
+#include <math.h>
 #include <string.h>
 
 #include "tests/support/scratch.h"
@@ -112,6 +113,40 @@ static void test_usual_settings(void **unused) {
     if (!strstr(usual, other)) fail_msg("%s: %s", other, usual);
 }
 
+/* Rows of a step in one batch, in two that are accumulated, in slices: the same gradients but for rounding. */
+static void test_accumulated_batches(void **unused) {
+    (void)unused;
+    static const char *const training[] = {"\"batch\": 4", "\"batch\": 2, \"accumulate\": 2",
+                                           "\"batch\": 4, \"slices\": 2",
+                                           "\"batch\": 2, \"accumulate\": 2, \"slices\": 2"};
+    enum { N = sizeof training / sizeof *training, BYTES = 700 };
+    char text[BYTES], config[1024];
+    train_result r[N];
+    for (int i = 0; i < BYTES; i++) text[i] = (char)('a' + i * i / 7 % 11);
+    assert_true(scratch_write(scratch_path("text.txt"), text, BYTES));
+    for (int i = 0; i < N; i++) {
+        snprintf(config, sizeof config,
+                 "{\"model\": %s, \"data\": {\"text\": \"text.txt\", \"validation_part\": 0.1}, "
+                 "\"schedule\": {\"rate\": 0.01}, \"optimizer\": {\"kind\": \"sgd\"}, "
+                 "\"training\": {\"steps\": 6, \"block\": 8, \"log_every\": 1, %s}}",
+                 usual_model, training[i]);
+        const char *path = scratch_path("config.json");
+        char folder[32];
+        train_settings s;
+        sn_error err = {0};
+        assert_true(scratch_write(path, config, strlen(config)));
+        if (!train_settings_read(path, NULL, &s, &err)) fail_msg("%s", err.message);
+        snprintf(folder, sizeof folder, "run%d", i);
+        const train_request how = {
+            .settings = &s, .folder = scratch_path(folder), .compile = {.level = -1, .threads = 1}};
+        if (train_run(&how, &r[i], &err) != TRAIN_DONE) fail_msg("%s", err.message);
+        train_settings_free(&s);
+        if (fabs(r[i].loss - r[0].loss) > 1e-5 || fabs(r[i].validation - r[0].validation) > 1e-5)
+            fail_msg("%s: loss %.9g, validation %.9g, not %.9g and %.9g", training[i], r[i].loss,
+                     r[i].validation, r[0].loss, r[0].validation);
+    }
+}
+
 /* The configs that are shipped: every key is known, the model can be built and trained. */
 static void test_examples(void **unused) {
     (void)unused;
@@ -143,6 +178,7 @@ static void test_examples(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_usual_settings),
+                                       cmocka_unit_test(test_accumulated_batches),
                                        cmocka_unit_test(test_examples)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
