@@ -251,7 +251,15 @@ sn_tensor mamba2_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tenso
         recur(s, H, K, V, state_space_step, (sn_tensor[]){q, k, sn_mul(u, col(dt)), kept, NULL});
     sn_tensor skip = sn_reshape(sn_param(s->m, "D", SN_F32, H), H, 1, 1);
     y = sn_merge_heads(sn_add(y, sn_mul(skip, u)));
-    y = sn_nn_rms_norm(sn_mul(y, sn_silu(gate)), "norm", r->eps);
+    y = sn_mul(y, sn_silu(gate));
+    if (r->norm_groups) {
+        sn_scope_push(s->m, "norm");
+        sn_tensor gain = sn_reshape(sn_param(s->m, "weight", SN_F32, H * V), G, H * V / G);
+        sn_scope_pop(s->m);
+        y = sn_mul(sn_rms_norm(sn_reshape(y, B, T, G, H * V / G), NULL, r->eps), gain);
+        y = sn_reshape(y, B, T, H * V);
+    } else
+        y = sn_nn_rms_norm(y, "norm", r->eps);
     return sn_nn_linear(y, "out_proj", sn_dim_of(x, 2), bias);
 }
 
@@ -277,7 +285,7 @@ sn_tensor mamba_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor
         if (r->norms) part[i] = sn_nn_rms_norm(part[i], norms[i], r->eps);
     }
     sn_tensor dt = sn_softplus(sn_nn_linear(part[0], "dt_proj", V, SN_BIAS));
-    sn_tensor a = sn_neg(sn_exp(sn_param(s->m, "A_log", SN_F32, V, K)));
+    sn_tensor a = rate_of(r, sn_param(s->m, "A_log", SN_F32, V, K));
     const sn_dim shape[] = {V, K, SN_END};
     sn_scanned y = sn_scan(.carry = {start_carry(s, "state", shape)}, .axis = 1,
                            .body = selective_step, .user = &a, .x = {u, dt, part[1], part[2]});

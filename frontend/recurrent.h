@@ -17,6 +17,7 @@ struct recurrent_layer {
     bool conv_bias, bias;     /* of the convolution, of the projections */
     int64_t rank;             /* Mamba's: the width of the steps' projection */
     bool norms;               /* Mamba's: of steps, B and C */
+    bool norm_groups;         /* Mamba-2's: of each of key_heads pieces, else of the whole */
     bool separate;            /* Gated DeltaNet's maps: Qwen3.5's, else Qwen3-Next's */
     bool ba;                  /* separate, but for those of betas and decays */
     bool rates;               /* parameters A_log hold -e^A_log, as in GGUF files */

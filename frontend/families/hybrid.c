@@ -5,6 +5,10 @@
  * 2024] with Mamba [Gu & Dao 2023]; and those two alone. */
 #include "frontend/families/families.h"
 
+/* Sinter's, for GGUF files. */
+#define RATES_KEY BOOL_KEY_OR(causal_lm, recurrent.rates, "linear_rates", false)
+#define NORM_GROUPS_KEY BOOL_KEY_OR(causal_lm, recurrent.norm_groups, "norm_groups", false)
+
 #define QWEN_KEYS                                                                                  \
     SIZE_KEYS, CONTEXT_KEY, KV_HEADS_KEY,                                                          \
         INT_KEY_OR(causal_lm, d_head, "head_dim", 256, 1, 1 << 16), RMS_EPS_KEY, BASE_KEY,         \
@@ -18,8 +22,7 @@
         INT_KEY_OR(causal_lm, recurrent.value, "linear_value_head_dim", 128, 1, 1 << 12),          \
         INT_KEY_OR(causal_lm, recurrent.key_heads, "linear_num_key_heads", 16, 1, 1 << 12),        \
         INT_KEY_OR(causal_lm, recurrent.heads, "linear_num_value_heads", 32, 1, 1 << 12),          \
-        BOOL_KEY_OR(causal_lm, recurrent.rates, "linear_rates", false), /* these: Sinter's, */     \
-        BOOL_KEY_OR(causal_lm, recurrent.tiled, "linear_tiled", false), /* for GGUF files */       \
+        RATES_KEY, BOOL_KEY_OR(causal_lm, recurrent.tiled, "linear_tiled", false),                 \
         BOOL_KEY_OR(causal_lm, recurrent.ba, "linear_ba", false)
 #define QWEN_EXPERT_KEYS                                                                           \
     EXPERTS_KEY("num_experts"), EXPERTS_PER_TOKEN_KEY, D_EXPERT_KEY, NORMED_KEY(true),             \
@@ -110,7 +113,7 @@ static const config_key kimi_linear_keys[] = {
     EXPERT_SCALE_KEY,
     INT_KEY_OR(causal_lm, experts.groups, "num_expert_group", 1, 1, 1 << 12),
     INT_KEY_OR(causal_lm, experts.groups_chosen, "topk_group", 1, 1, 1 << 12),
-    BOOL_KEY_OR(causal_lm, recurrent.rates, "linear_rates", false), /* Sinter's, for GGUF files */
+    RATES_KEY,
     END_KEYS};
 static const config_key kimi_delta_keys[] = {
     INT_KEY(recurrent_layer, heads, "num_heads", 1, 1 << 12),
@@ -194,7 +197,8 @@ const causal_family kimi_linear_family = {
         INT_KEY_OR(causal_lm, recurrent.key, "mamba_d_state", 256, 1, 1 << 12),                    \
         INT_KEY_OR(causal_lm, recurrent.kernel, "mamba_d_conv", 4, 1, 64),                         \
         BOOL_KEY_OR(causal_lm, recurrent.conv_bias, "mamba_conv_bias", true),                      \
-        BOOL_KEY_OR(causal_lm, recurrent.bias, "mamba_proj_bias", false)
+        BOOL_KEY_OR(causal_lm, recurrent.bias, "mamba_proj_bias", false), RATES_KEY,               \
+        NORM_GROUPS_KEY
 
 static const config_key bamba_keys[] = {
     MAMBA2_KEYS,
@@ -252,6 +256,8 @@ static void finish_granite_hybrid(sn_config *c, const sn_model_options *o, causa
     g->logit_scale = 1 / g->logit_scale;
     if (!sn_config_choice_or(c, "position_embedding_type", positions, 0))
         g->positions = NO_POSITIONS;
+    if (sn_config_bool_or(c, "separate_experts", false)) /* Sinter's, for GGUF files */
+        g->experts.gate_up = g->names.gate_up = NULL;
     if (g->experts.count && (!g->experts.d || !g->experts.per_token))
         sn_config_problem(c, "experts need \"intermediate_size\" and \"num_experts_per_tok\"");
     if (!sn_config_has(c, "layer_types")) list_layers(c, g, NULL, 0);
@@ -270,13 +276,17 @@ const causal_family bamba_family = {
     .finish = finish_bamba};
 const causal_family granitemoehybrid_family = {
     .names = {LLAMA_ATTENTION, .before_mlp = "post_attention_layernorm",
-              .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear",
-              .norm = "norm"},
+              .gate_up = "shared_mlp.input_linear", .gate = "shared_mlp.gate",
+              .up = "shared_mlp.up", .down = "shared_mlp.output_linear", .norm = "norm"},
     .usual = {.norm = RMS_NORM,
               .recurrent = {.scope = MAMBA_SCOPE, .mix = mamba2_mix},
               .experts = {.router = "block_sparse_moe.router.layer",
                           .gate_up = "block_sparse_moe.input_linear.weight",
                           .all_down = "block_sparse_moe.output_linear.weight",
+                          .experts = "block_sparse_moe.experts",
+                          .gate = "w1",
+                          .up = "w3",
+                          .down = "w2",
                           .normed = true,
                           .plain_too = true}},
     .keys = granite_hybrid_keys,
@@ -300,6 +310,7 @@ static const config_key jamba_keys[] = {
     BOOL_KEY_OR(causal_lm, recurrent.conv_bias, "mamba_conv_bias", true),
     BOOL_KEY_OR(causal_lm, recurrent.bias, "mamba_proj_bias", false),
     INT_KEY_OR(causal_lm, recurrent.rank, "mamba_dt_rank", 0, 1, 1 << 20),
+    RATES_KEY,
     END_KEYS};
 
 /* Whether the layers l = offset, offset + period, ... have what the two keys place, for each l. */
@@ -352,7 +363,8 @@ enum { MAMBA_CONTEXT = 1 << 20 }; /* configs name none */
         FLOAT_KEY_OR(causal_lm, eps, "layer_norm_epsilon", 1e-5, 0, 1),                            \
         INT_KEY_OR(causal_lm, recurrent.kernel, "conv_kernel", 4, 1, 64),                          \
         BOOL_KEY_OR(causal_lm, recurrent.conv_bias, "use_conv_bias", true),                        \
-        BOOL_KEY_OR(causal_lm, recurrent.bias, "use_bias", false), ACT_KEY("hidden_act", ACT_SILU)
+        BOOL_KEY_OR(causal_lm, recurrent.bias, "use_bias", false), RATES_KEY,                      \
+        ACT_KEY("hidden_act", ACT_SILU)
 
 static const config_key mamba_keys[] = {
     PURE_KEYS, TIED_KEY(true), INT_KEY_OR(causal_lm, recurrent.key, "state_size", 16, 1, 1 << 12),
@@ -363,6 +375,7 @@ static const config_key mamba2_keys[] = {
     INT_KEY_OR(causal_lm, recurrent.key, "state_size", 128, 1, 1 << 12),
     INT_KEY_OR(causal_lm, recurrent.heads, "num_heads", 128, 1, 1 << 12),
     INT_KEY_OR(causal_lm, recurrent.key_heads, "n_groups", 8, 1, 1 << 12),
+    NORM_GROUPS_KEY,
     END_KEYS};
 
 static void finish_mamba(sn_config *c, const sn_model_options *o, causal_lm *g) {

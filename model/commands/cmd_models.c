@@ -63,6 +63,8 @@ static int print_json(void) {
     return cmd_finish(NAME);
 }
 
+enum { WIDTH = 118 }; /* of lines of lists */
+
 int cmd_models_list(int argc, char **argv) {
     char none;
     int code = sn_args_parse(&command, argc, argv, &none);
@@ -83,9 +85,12 @@ int cmd_models_list(int argc, char **argv) {
     printf(".\n");
     last = "";
     printf("\nIn GGUF files (`general.architecture`):\n");
-    for (int i = 0, n = 0; (name = sn_gguf_architecture(i)); last = name, i++)
-        if (strcmp(name, last) != 0)
-            printf("%s`%s`", n == 0 ? "" : n % 10 ? ", " : ",\n", name), n++;
+    for (int i = 0, at = 0; (name = sn_gguf_architecture(i)); last = name, i++) {
+        const int more = (int)strlen(name) + 4;
+        if (!strcmp(name, last)) continue;
+        printf("%s`%s`", i == 0 ? "" : at + more < WIDTH ? ", " : ",\n", name);
+        at = at + more < WIDTH ? at + more : more;
+    }
     printf(".\nLogits of tiny files, quantised: a program in Python without packages, "
            "`tests/data/gguf`; from `phi2` on: NumPy.\n");
     return cmd_finish(NAME);

@@ -98,6 +98,66 @@ static const pair kimi_keys[] = {LATENT_KEYS,
                                  {"ssm.conv_kernel", "linear_attn_config.short_conv_kernel_size"},
                                  {"kda.head_dim", "linear_attn_config.head_dim"},
                                  {NULL, NULL}};
+#define STATE_KEYS(prefix)                                                                         \
+    {"ssm.state_size", prefix "d_state"}, {"ssm.conv_kernel", prefix "d_conv"}, {                  \
+        "ssm.inner_size", NULL                                                                     \
+    }
+static const pair granite_hybrid_keys[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", NULL},
+    {"attention.key_length", NULL},
+    {"attention.value_length", NULL},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"rope.freq_base", "rope_theta"},
+    {"rope.dimension_count", NULL},
+    {"rope.scaling.finetuned", NULL},
+    {"vocab_size", NULL},
+    {"attention.scale", "attention_multiplier"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"logit_scale", "logits_scaling"},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size"},
+    STATE_KEYS("mamba_"),
+    {"ssm.time_step_rank", "mamba_n_heads"},
+    {"ssm.group_count", "mamba_n_groups"},
+    {NULL, NULL}};
+static const pair jamba_keys[] = {{"context_length", "max_position_embeddings"},
+                                  {"embedding_length", "hidden_size"},
+                                  {"block_count", "num_hidden_layers"},
+                                  {"feed_forward_length", "intermediate_size"},
+                                  {"attention.head_count", "num_attention_heads"},
+                                  {"attention.head_count_kv", NULL},
+                                  {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                  {"vocab_size", NULL},
+                                  {"expert_count", "num_experts"},
+                                  {"expert_used_count", "num_experts_per_tok"},
+                                  STATE_KEYS("mamba_"),
+                                  {"ssm.time_step_rank", "mamba_dt_rank"},
+                                  {NULL, NULL}};
+#define PURE_KEYS                                                                                  \
+    {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},            \
+        {"block_count", "num_hidden_layers"}, {"feed_forward_length", NULL},                       \
+        {"attention.head_count", NULL},                                                            \
+        {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"}, {"vocab_size", NULL},          \
+        {"ssm.state_size", "state_size"}, {                                                        \
+        "ssm.conv_kernel", "conv_kernel"                                                           \
+    }
+static const pair mamba_keys[] = {PURE_KEYS,
+                                  {"ssm.inner_size", "intermediate_size"},
+                                  {"ssm.time_step_rank", "time_step_rank"},
+                                  {"ssm.dt_b_c_rms", NULL},
+                                  {NULL, NULL}};
+static const pair mamba2_keys[] = {PURE_KEYS,
+                                   {"ssm.inner_size", NULL},
+                                   {"ssm.time_step_rank", "num_heads"},
+                                   {"ssm.group_count", "n_groups"},
+                                   {NULL, NULL}};
 static const pair phi3_keys[] = {
     LLAMA_KEYS, {"attention.sliding_window", "sliding_window"}, {NULL, NULL}};
 static const pair gemma_keys[] = {LLAMA_KEYS,
@@ -198,6 +258,58 @@ static const pair kimi_layers[] = {LATENT_LAYERS,
                                    {"ssm_a", "self_attn.A_log."},
                                    {"ssm_norm", "self_attn.o_norm"},
                                    {NULL, NULL}};
+#define STATE_LAYERS(scope)                                                                        \
+    {"ssm_in", scope ".in_proj"}, {"ssm_conv1d", scope ".conv1d"}, {"ssm_a", scope ".A_log."},     \
+        {"ssm_d", scope ".D."}, {                                                                  \
+        "ssm_out", scope ".out_proj"                                                               \
+    }
+#define MAMBA_LAYERS(scope)                                                                        \
+    STATE_LAYERS(scope), {"ssm_x", scope ".x_proj"}, {                                             \
+        "ssm_dt", scope ".dt_proj"                                                                 \
+    }
+#define MAMBA2_LAYERS(scope)                                                                       \
+    STATE_LAYERS(scope), {"ssm_norm", scope ".norm"}, {                                            \
+        "ssm_dt", scope ".dt_bias."                                                                \
+    }
+#define ATTENTION_LAYERS                                                                           \
+    {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},                              \
+        {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"}, {                          \
+        "attn_output", "self_attn.o_proj"                                                          \
+    }
+static const pair granite_hybrid_layers[] = {
+    ATTENTION_LAYERS,
+    MAMBA2_LAYERS("mamba"),
+    EXPERT_LAYERS("block_sparse_moe.router.layer", "block_sparse_moe.experts", "w1", "w3", "w2"),
+    {"ffn_gate_shexp", "shared_mlp.gate"},
+    {"ffn_up_shexp", "shared_mlp.up"},
+    {"ffn_down_shexp", "shared_mlp.output_linear"},
+    {"ffn_gate", "shared_mlp.gate"},
+    {"ffn_up", "shared_mlp.up"},
+    {"ffn_down", "shared_mlp.output_linear"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {NULL, NULL}};
+static const pair jamba_layers[] = {ATTENTION_LAYERS,
+                                    MAMBA_LAYERS("mamba"),
+                                    {"ssm_dt_norm", "mamba.dt_layernorm"},
+                                    {"ssm_b_norm", "mamba.b_layernorm"},
+                                    {"ssm_c_norm", "mamba.c_layernorm"},
+                                    EXPERT_LAYERS("feed_forward.router", "feed_forward.experts",
+                                                  "gate_proj", "up_proj", "down_proj"),
+                                    {"ffn_gate", "feed_forward.gate_proj"},
+                                    {"ffn_up", "feed_forward.up_proj"},
+                                    {"ffn_down", "feed_forward.down_proj"},
+                                    {"ffn_norm", "pre_ff_layernorm"},
+                                    {NULL, NULL}};
+static const pair jamba_tensors[] = {{"token_embd", "model.embed_tokens"},
+                                     {"output_norm", "model.final_layernorm"},
+                                     {"output", "lm_head"},
+                                     {NULL, NULL}};
+static const pair mamba_layers[] = {{"attn_norm", "norm"}, MAMBA_LAYERS("mixer"), {NULL, NULL}};
+static const pair mamba2_layers[] = {{"attn_norm", "norm"}, MAMBA2_LAYERS("mixer"), {NULL, NULL}};
+static const pair pure_tensors[] = {{"token_embd", "backbone.embeddings"},
+                                    {"output_norm", "backbone.norm_f"},
+                                    {"output", "lm_head"},
+                                    {NULL, NULL}};
 static const pair phi3_layers[] = {{"attn_norm", "input_layernorm"},
                                    {"attn_qkv", "self_attn.qkv_proj"},
                                    {"attn_output", "self_attn.o_proj"},
@@ -447,10 +559,23 @@ static const architecture architectures[] = {
            DELTA35 ", \"separate_experts\": true}"),
      .partial = "partial_rotary_factor"},
     {LLAMA("deepseek2", "deepseek_v3", deepseek_keys, deepseek_layers, "{}"),
-     .marker_key = "expert_gating_func", .marker_above = 1},
-    {LLAMA("deepseek2", "deepseek_v2", deepseek_keys, deepseek_layers, "{}")},
+     .traits = GGUF_LATENTS, .marker_key = "expert_gating_func", .marker_above = 1},
+    {LLAMA("deepseek2", "deepseek_v2", deepseek_keys, deepseek_layers, "{}"),
+     .traits = GGUF_LATENTS},
     {LLAMA("kimi-linear", "kimi_linear", kimi_keys, kimi_layers,
-           "{\"mla_use_nope\": true, \"linear_rates\": true, \"linear_attn_config\": {}}")},
+           "{\"mla_use_nope\": true, \"linear_rates\": true, \"linear_attn_config\": {}}"),
+     .traits = GGUF_LATENTS | GGUF_LISTS_HEADS | GGUF_DELTA},
+    {LLAMA("granitehybrid", "granitemoehybrid", granite_hybrid_keys, granite_hybrid_layers,
+           "{\"linear_rates\": true, \"norm_groups\": true, \"separate_experts\": true}"),
+     .traits = GGUF_LISTS_HEADS | GGUF_MAMBA | GGUF_TYPES},
+    {ARCHITECTURE("jamba", "jamba", jamba_keys, jamba_tensors, jamba_layers, "model.layers.",
+                  "{\"linear_rates\": true}"),
+     .traits = GGUF_LISTS_HEADS | GGUF_MAMBA | GGUF_PERIODS},
+    {ARCHITECTURE("mamba", "mamba", mamba_keys, pure_tensors, mamba_layers, "backbone.layers.",
+                  "{\"linear_rates\": true}")},
+    {ARCHITECTURE("mamba2", "mamba2", mamba2_keys, pure_tensors, mamba2_layers, "backbone.layers.",
+                  "{\"linear_rates\": true, \"norm_groups\": true}"),
+     .traits = GGUF_MAMBA},
     {LLAMA("olmo2", "olmo2", llama_keys, olmo2_layers, "{}")},
     {ARCHITECTURE("gptneox", "gpt_neox", neox_keys, neox_tensors, neox_layers, "gpt_neox.layers.",
                   SIDE_BY_SIDE),
@@ -551,5 +676,9 @@ bool sn_gguf_rename(sn_weights *w, sn_error *err) {
     if (!sn_weights_rename(w, rename_tensor, a, err) || !sn_weights_split(w, err)) return false;
     sn_weights_as_row(w, "shared_expert_gate.weight");
     sn_weights_as_channels(w, "conv1d.weight");
+    sn_weights_as_vector(w, ".A_log", 1);
+    sn_weights_as_vector(w, ".D", 1);
+    sn_weights_as_vector(w, "mixer.norm.weight", INT64_MAX);
+    sn_weights_as_vector(w, "mamba.norm.weight", INT64_MAX);
     return true;
 }

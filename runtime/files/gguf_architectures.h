@@ -9,6 +9,16 @@ typedef struct pair {
     const char *gguf, *ours; /* ours NULL (keys): checked below, or without effect */
 } pair;
 
+/* What is read besides keys and tensors of the tables (gguf_model.c). */
+typedef enum gguf_trait {
+    GGUF_LATENTS = 1,     /* latent attention */
+    GGUF_LISTS_HEADS = 2, /* a number of heads of keys for each layer, 0: it does not attend */
+    GGUF_DELTA = 4,       /* layers of Kimi Delta Attention */
+    GGUF_MAMBA = 8,       /* layers of Mamba or Mamba-2 */
+    GGUF_PERIODS = 16,    /* Jamba: layers of a kind are at equal distances */
+    GGUF_TYPES = 32       /* Granite: layers of a kind are listed */
+} gguf_trait;
+
 typedef struct architecture {
     const char *name, *model_type;
     const pair *keys;    /* without "NAME." */
@@ -17,7 +27,8 @@ typedef struct architecture {
     const char *layer;   /* "h." */
     const char *config;  /* keys that all models of this kind have, as JSON */
     const char *partial; /* key for the rotated part of heads; NULL: all of it is rotated */
-    int scalar_layers;   /* Gemma: number of layers whose scores are scaled by embedding / heads */
+    unsigned traits;
+    int scalar_layers; /* Gemma: number of layers whose scores are scaled by embedding / heads */
     /* Of several with one name, adjacent in the table, the first that fits: the file has a tensor, or
      * the value of a key is above a number. NULL: every file fits. */
     const char *marker, *marker_key;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FACTORS = 1024 };
+enum { MAX_FACTORS = 1024, MAX_LAYERS = 4096 };
 
 /* ---- keys ---- */
 
@@ -66,9 +66,8 @@ static bool is_neutral(const sn_gguf_key *k, const char *key) {
            (!strcmp(key, "expert_used_count") && sn_gguf_number(k, 0) == 0);
 }
 
-/* Layers with a state of delta rules, as Kimi-Linear has, beside attention. */
-static bool has_delta(const making *m) {
-    return cJSON_HasObjectItem(m->root, "linear_attn_config");
+static bool has_trait(const making *m, gguf_trait trait) {
+    return m->a->traits & trait;
 }
 
 static void take_keys(making *m) {
@@ -78,9 +77,10 @@ static void take_keys(making *m) {
         if (strncmp(k->name, m->a->name, n) || k->name[n] != '.') continue;
         bool found;
         const char *key = k->name + n + 1, *ours = gguf_find_pair(m->a->keys, key, &found);
-        const bool text = !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout") ||
-                          !strcmp(key, "rope.dimension_sections") ||
-                          (has_delta(m) && !strcmp(key, "attention.head_count_kv"));
+        const bool text =
+            !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout") ||
+            !strcmp(key, "rope.dimension_sections") ||
+            (has_trait(m, GGUF_LISTS_HEADS) && !strcmp(key, "attention.head_count_kv"));
         if (ours)
             set_value(m, ours, k);
         else if (found && !text && (k->array || isnan(sn_gguf_number(k, 0))))
@@ -92,15 +92,6 @@ static void take_keys(making *m) {
 
 static double number(const making *m, const char *key) {
     return sn_gguf_number(find_key(m, key), 0);
-}
-
-/* A list of layers, counted from 1: those whose entry of a key is 0, or those whose entry is not. */
-static void set_layers(making *m, const char *key, const sn_gguf_key *k, bool zero) {
-    cJSON *list = cJSON_CreateArray();
-    for (size_t i = 0; list && i < k->count; i++)
-        if ((sn_gguf_number(k, i) == 0) == zero)
-            m->failed |= !cJSON_AddItemToArray(list, cJSON_CreateNumber((double)(i + 1)));
-    set(m, key, list);
 }
 
 static bool has_tensor(const making *m, const char *ending) {
@@ -126,34 +117,113 @@ static void take_latent(making *m) {
         set(m, "topk_method", cJSON_CreateString("group_limited_greedy"));
 }
 
-/* Layers without heads of keys have the state. */
-static void take_delta(making *m) {
+/* What each layer is: whether it attends. */
+typedef struct layer_list {
+    size_t n;
+    bool *has;
+} layer_list;
+
+static layer_list list_layers(const making *m) {
+    const double n = number(m, "block_count");
+    layer_list l = {.n = n > 0 && n <= MAX_LAYERS ? (size_t)n : 0};
+    l.has = calloc(l.n + 1, sizeof *l.has);
+    return l;
+}
+
+/* The layers that attend, and the heads of keys there. */
+static layer_list take_heads(making *m) {
     const sn_gguf_key *heads = find_key(m, "attention.head_count_kv");
-    need_value(m, "expert_gating_func", 2);
-    set(m, "linear_attn_config.num_heads", cJSON_CreateNumber(number(m, "attention.head_count")));
-    if (!heads || !heads->array)
+    layer_list l = list_layers(m);
+    double most = 0;
+    if (!heads || !heads->array || heads->count != l.n)
         sn_problem(&m->problems,
                    "key \"%s.attention.head_count_kv\" must list the heads of each layer",
                    m->a->name);
-    else
-        for (int zero = 0; zero < 2; zero++)
-            set_layers(
-                m, zero ? "linear_attn_config.kda_layers" : "linear_attn_config.full_attn_layers",
-                heads, zero);
+    for (size_t i = 0; heads && l.has && i < l.n; i++) {
+        const double here = sn_gguf_number(heads, i);
+        l.has[i] = here > 0;
+        if (here > most) most = here;
+    }
+    m->failed |= !l.has;
+    if (!has_trait(m, GGUF_LATENTS) && most > 0)
+        set(m, "num_key_value_heads", cJSON_CreateNumber(most));
+    return l;
 }
 
-static bool has_latents(const making *m) {
-    bool found;
-    gguf_find_pair(m->a->keys, "attention.kv_lora_rank", &found);
-    return found;
+/* Kimi-Linear lists layers by their numbers, from 1. */
+static void take_delta(making *m, const layer_list *attends) {
+    need_value(m, "expert_gating_func", 2);
+    set(m, "linear_attn_config.num_heads", cJSON_CreateNumber(number(m, "attention.head_count")));
+    for (int which = 0; which < 2; which++) {
+        cJSON *list = cJSON_CreateArray();
+        for (size_t i = 0; list && i < attends->n; i++)
+            if (attends->has[i] == which)
+                m->failed |= !cJSON_AddItemToArray(list, cJSON_CreateNumber((double)(i + 1)));
+        set(m, which ? "linear_attn_config.full_attn_layers" : "linear_attn_config.kda_layers",
+            list);
+    }
+}
+
+/* Granite names the type of each layer. Its experts are those of a file that has some. */
+static void take_types(making *m, const layer_list *attends) {
+    cJSON *list = cJSON_CreateArray();
+    for (size_t i = 0; list && i < attends->n; i++)
+        m->failed |= !cJSON_AddItemToArray(
+            list, cJSON_CreateString(attends->has[i] ? "attention" : "mamba"));
+    set(m, "layer_types", list);
+    if (!find_key(m, "expert_count")) set(m, "num_local_experts", cJSON_CreateNumber(0));
+    if (number(m, "rope.scaling.finetuned") > 0)
+        sn_problem(&m->problems, "rotary positions are not supported for this architecture");
+}
+
+/* Jamba says where the first layer of a kind is and how far it is to the next. */
+static void take_period(making *m, const layer_list *l, const char *what, const char *period_key,
+                        const char *offset_key) {
+    size_t first = 0, next, i = 0;
+    while (first < l->n && !l->has[first]) first++;
+    for (next = first + 1; next < l->n && !l->has[next];) next++;
+    const size_t period = next < l->n ? next - first : l->n + 1;
+    while (i < l->n && l->has[i] == (i % period == first)) i++;
+    if (i < l->n)
+        sn_problem(&m->problems, "layers with %s are not at equal distances: layer %zu", what, i);
+    set(m, period_key, cJSON_CreateNumber((double)period));
+    set(m, offset_key, cJSON_CreateNumber((double)first));
+}
+
+static void take_periods(making *m, const layer_list *attends) {
+    layer_list experts = list_layers(m);
+    char name[64];
+    for (size_t i = 0; experts.has && i < experts.n; i++) {
+        snprintf(name, sizeof name, "blk.%zu.ffn_gate_inp.weight", i);
+        experts.has[i] = sn_weights_find(m->w, name);
+    }
+    take_period(m, attends, "attention", "attn_layer_period", "attn_layer_offset");
+    if (experts.has)
+        take_period(m, &experts, "experts", "expert_layer_period", "expert_layer_offset");
+    m->failed |= !experts.has;
+    free(experts.has);
+}
+
+/* Layers that attend, and the width of those that carry a state. */
+static void take_layers(making *m) {
+    const double inner = number(m, "ssm.inner_size"), width = number(m, "embedding_length");
+    if (number(m, "ssm.dt_b_c_rms") > 0)
+        sn_problem(&m->problems, "norms of steps, B and C are not supported for this architecture");
+    if (has_trait(m, GGUF_MAMBA) && inner > 0 && width > 0)
+        set(m, has_trait(m, GGUF_LISTS_HEADS) ? "mamba_expand" : "expand",
+            cJSON_CreateNumber(inner / width));
+    if (!has_trait(m, GGUF_LISTS_HEADS)) return;
+    layer_list attends = take_heads(m);
+    if (attends.has && has_trait(m, GGUF_DELTA)) take_delta(m, &attends);
+    if (attends.has && has_trait(m, GGUF_TYPES)) take_types(m, &attends);
+    if (attends.has && has_trait(m, GGUF_PERIODS)) take_periods(m, &attends);
+    free(attends.has);
 }
 
 static void check_keys(making *m) {
-    if (has_latents(m)) {
-        take_latent(m);
-        if (has_delta(m)) take_delta(m);
-        return;
-    }
+    take_layers(m);
+    if (has_trait(m, GGUF_LATENTS)) take_latent(m);
+    if (has_trait(m, GGUF_LATENTS | GGUF_MAMBA)) return;
     double heads = number(m, "attention.head_count"), width = number(m, "embedding_length"),
            rotated = number(m, "rope.dimension_count");
     const sn_gguf_key *head = find_key(m, "attention.key_length");
@@ -222,7 +292,8 @@ static void take_rope(making *m) {
                                                 : yarn ? "yarn"
                                                        : "longrope");
     if (linear || yarn) set_number(m, s, "factor", number(m, "rope.scaling.factor"));
-    if (yarn && has_latents(m)) { /* a factor of the scores, none of cosines and sines */
+    if (yarn &&
+        has_trait(m, GGUF_LATENTS)) { /* a factor of the scores, none of cosines and sines */
         set_number(m, s, "mscale_all_dim", 10 * number(m, "rope.scaling.yarn_log_multiplier"));
         set_number(m, s, "attention_factor", 1);
     }

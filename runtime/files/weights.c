@@ -565,6 +565,15 @@ void sn_weights_as_row(sn_weights *w, const char *ending) {
     }
 }
 
+void sn_weights_as_vector(sn_weights *w, const char *ending, int64_t columns) {
+    for (size_t i = 0; i < w->count; i++) {
+        sn_weight *t = &w->tensor[i];
+        if (t->rank != 2 || t->shape[1] > columns || !sn_ends_with(t->name, ending)) continue;
+        t->shape[0] = sn_weight_elements(t);
+        t->rank = 1;
+    }
+}
+
 void sn_weights_as_channels(sn_weights *w, const char *ending) {
     for (size_t i = 0; i < w->count; i++) {
         sn_weight *t = &w->tensor[i];

@@ -38,6 +38,9 @@ bool sn_weights_split(sn_weights *w, sn_error *err);
 /* Gives a vector the shape of a matrix of one row. */
 void sn_weights_as_row(sn_weights *w, const char *ending);
 
+/* Gives a matrix of at most `columns` columns the shape of a vector. */
+void sn_weights_as_vector(sn_weights *w, const char *ending, int64_t columns);
+
 /* Gives the kernels of a convolution of each channel, [.., K], the shape [channels, 1, K]. */
 void sn_weights_as_channels(sn_weights *w, const char *ending);
 

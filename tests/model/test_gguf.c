@@ -27,11 +27,12 @@ static const char *const models[] = {"llama",       "gpt2",     "llama3",  "qwen
                                      "mixtral_old", "qwen2moe", "qwen3moe"};
 enum { MODELS = sizeof models / sizeof *models, MAX_TOKENS = 16 };
 /* Without a vocabulary; by make_family_gguf.py. */
-static const char *const families[] = {"phi2",           "starcoder2",    "stablelm",   "command-r",
-                                       "granite",        "olmo2",         "gptneox",    "bloom",
-                                       "falcon",         "falcon40b",     "mpt",        "gpt-oss",
-                                       "qwen3next",      "qwen35",        "qwen35moe",  "deepseek2",
-                                       "deepseek2_yarn", "deepseek2_old", "kimi-linear"};
+static const char *const families[] = {
+    "phi2",      "starcoder2",     "stablelm",      "command-r",   "granite",
+    "olmo2",     "gptneox",        "bloom",         "falcon",      "falcon40b",
+    "mpt",       "gpt-oss",        "qwen3next",     "qwen35",      "qwen35moe",
+    "deepseek2", "deepseek2_yarn", "deepseek2_old", "kimi-linear", "mamba",
+    "mamba2",    "jamba",          "granitehybrid"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static const char *data_path(const char *name, const char *ending) {

@@ -32,9 +32,10 @@ static void put_text(writer *w, const char *text, size_t n) {
     put(w, text, n);
 }
 
-/* "name=3", "name=0.5", "name=true", "name=text"; "A." stands for the architecture. */
+/* "name=3", "name=0.5", "name=true", "name=text", "name=[102]", digits of a list; "A." stands for
+ * the architecture. */
 static void put_key(writer *w, const char *arch, const char *word) {
-    enum { U32 = 4, F32 = 6, BOOL = 7, STRING = 8 };
+    enum { U32 = 4, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9 };
     const char *value = strchr(word, '=') + 1;
     char name[120];
     if (!strncmp(word, "A.", 2))
@@ -44,7 +45,11 @@ static void put_key(writer *w, const char *arch, const char *word) {
     put_text(w, name, strlen(name));
     const bool yes = !strcmp(value, "true"),
                number = isdigit((unsigned char)*value) || *value == '-';
-    if (yes || !strcmp(value, "false")) {
+    if (*value == '[') {
+        const size_t n = strlen(value) - 2;
+        put_number(w, ARRAY, 4), put_number(w, U32, 4), put_number(w, n, 8);
+        for (size_t i = 0; i < n; i++) put_number(w, (uint64_t)(value[1 + i] - '0'), 4);
+    } else if (yes || !strcmp(value, "false")) {
         put_number(w, BOOL, 4), put_number(w, yes, 1);
     } else if (number && strchr(value, '.')) {
         const float x = strtof(value, NULL);
@@ -228,6 +233,44 @@ static const struct {
      NORMS "A.attention.head_count_kv=1",
      "",
      {{"!kimi-linear.attention.head_count_kv\" must list the heads of each layer"}}},
+    {"kimi-linear",
+     NORMS "A.attention.head_count_kv=[01]",
+     "",
+     {{"linear_attn_config",
+       "{\"num_heads\": 4, \"kda_layers\": [1], \"full_attn_layers\": [2]}"}}},
+    {"kimi-linear",
+     NORMS "A.attention.head_count_kv=[011]",
+     "",
+     {{"!head_count_kv\" must list the heads of each layer"}}},
+    {"granitehybrid",
+     NORMS "A.attention.head_count_kv=[02] A.ssm.inner_size=48",
+     "",
+     {{"layer_types", "[\"mamba\", \"attention\"]"},
+      {"num_key_value_heads", "2"},
+      {"num_local_experts", "0"},
+      {"mamba_expand", "3"}}},
+    {"granitehybrid",
+     NORMS "A.attention.head_count_kv=[02] A.rope.scaling.finetuned=true",
+     "",
+     {{"!rotary positions are not supported"}}},
+    {"granitehybrid", NORMS "A.attention.head_count_kv=2", "", {{"!must list the heads"}}},
+    {"jamba",
+     "A.block_count=5 A.attention.head_count_kv=[01010]",
+     "blk.2.ffn_gate_inp.weight:2x2",
+     {{"attn_layer_period", "2"},
+      {"attn_layer_offset", "1"},
+      {"expert_layer_period", "6"},
+      {"expert_layer_offset", "2"}}},
+    {"jamba",
+     "A.block_count=5 A.attention.head_count_kv=[01011]",
+     "",
+     {{"!layers with attention are not at equal distances: layer 4"}}},
+    {"jamba",
+     "A.block_count=3 A.attention.head_count_kv=[000]",
+     "blk.0.ffn_gate_inp.weight:2x2 blk.2.ffn_gate_inp.weight:2x2",
+     {{"attn_layer_offset", "3"}, {"attn_layer_period", "4"}, {"expert_layer_period", "2"}}},
+    {"mamba", NORMS "A.ssm.dt_b_c_rms=false", "", {{"model_type", "\"mamba\""}}},
+    {"mamba", NORMS "A.ssm.dt_b_c_rms=true", "", {{"!norms of steps, B and C are not supp"}}},
     {"kimi-linear", NORMS "A.expert_gating_func=1", "", {{"!gating_func\" is 1; only 2 is supp"}}}};
 
 static void configs(void **state) {

@@ -136,8 +136,9 @@ def kimi_linear(p, c, tokens):
     return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
 
 
-def mamba2(p, a, x, H, G, K, V, kernel, eps, conv_bias=True):
-    """Dao & Gu 2024, section 6 and 7: h = e^(dt A) h + dt B x, y = C h + D x; then gate, norm and projection."""
+def mamba2(p, a, x, H, G, K, V, kernel, eps, conv_bias=True, pieces=1):
+    """Dao & Gu 2024, section 6 and 7: h = e^(dt A) h + dt B x, y = C h + D x; then gate, norm (of each piece)
+    and projection."""
     n = len(x)
     z = m.linear(p, a + "in_proj", x, 2 * H * V + 2 * G * K + H)
     gate, mixed, dt = np.split(z, [H * V, 2 * H * V + 2 * G * K], axis=-1)
@@ -153,7 +154,8 @@ def mamba2(p, a, x, H, G, K, V, kernel, eps, conv_bias=True):
         for t in range(n):
             S = alpha[t, h] * S + np.outer(B[t, h], dt[t, h] * u[t, h])
             y[t, h] = C[t, h] @ S + D[h] * u[t, h]
-    y = m.rms(p, a + "norm", y.reshape(n, -1) * m.silu(gate), eps)
+    y = (y.reshape(n, -1) * m.silu(gate)).reshape(n, pieces, -1)
+    y = (y / np.sqrt((y * y).mean(-1, keepdims=True) + eps)).reshape(n, -1) * p(a + "norm.weight", H * V)
     return m.linear(p, a + "out_proj", y, x.shape[-1])
 
 
@@ -264,7 +266,7 @@ def pure(p, c, tokens):
         x = x + (mamba1(p, h + "mixer.", y, c["intermediate_size"], c["state_size"], c["time_step_rank"], c["conv_kernel"])
                  if c["model_type"] == "mamba" else
                  mamba2(p, h + "mixer.", y, c["num_heads"], c["n_groups"], c["state_size"], c["head_dim"],
-                        c["conv_kernel"], eps, c["use_conv_bias"]))
+                        c["conv_kernel"], eps, c["use_conv_bias"], c.get("norm_groups", 1)))
     return m.rms(p, "backbone.norm_f", x, eps) @ (table if c["tie_word_embeddings"] else
                                                  p("lm_head.weight", c["vocab_size"], d)).T
 

@@ -408,23 +408,98 @@ def latent_keys(c, old):
 
 
 def write_latent(folder, out, arch, run, c, old=False):
+    write_arrays(folder, out, arch, run, c, lambda name, w: latent_tensors(c, name, w, old), latent_keys(c, old))
+
+
+def write_arrays(folder, out, arch, run, c, tensors_of, keys):
     p, tokens, arrays = make_refs.Params(), [5, 1, 17, 9, 22, 0, 13, 4], {}
     logits = run(p, c, np.array(tokens))[-1]
     for name, w in p.items():
-        for key, x in latent_tensors(c, name, w, old).items():
+        for key, x in tensors_of(name, w).items():
             if isinstance(key, tuple):
                 arrays.setdefault(key[0], {})[key[1]] = x
             else:
                 arrays[key] = x
     arrays = {k: np.stack([x[i] for i in sorted(x)]) if isinstance(x, dict) else x for k, x in arrays.items()}
-    exact = ("norm", "ssm_a", "ssm_dt", "conv1d", "gate_inp", "exp_probs")
+    exact = ("norm", "ssm_a", "ssm_d", "ssm_x", "conv1d", "gate_inp", "exp_probs")
     tensors = {k: (list(w.shape), *((F32, w.astype(np.float32).tobytes()) if any(e in k for e in exact) else
                                     (F16, w.astype(np.float16).tobytes()))) for k, w in arrays.items()}
     write_gguf(os.path.join(folder, out + ".gguf"),
-               {"general.architecture": arch, **{arch + "." + k: v for k, v in latent_keys(c, old).items()}}, tensors)
+               {"general.architecture": arch, **{arch + "." + k: v for k, v in keys.items()}}, tensors)
     with open(os.path.join(folder, out + ".json"), "w") as f:
         json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
         f.write("\n")
+
+
+STATE = {"layer": "model.layers.", "names": {**EMBED, "model.final_layernorm": "output_norm", "backbone.embeddings": "token_embd",
+                                              "backbone.norm_f": "output_norm"}, "layers": {
+    **LLAMA, "pre_ff_layernorm": "ffn_norm", "norm": "attn_norm", "feed_forward.router": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp", **{"feed_forward." + k: "ffn_" + v for k, v in PARTS.items()},
+    "shared_mlp.output_linear": "ffn_down_shexp",
+    **{scope + k: "ssm_" + v for scope in ("mamba.", "mixer.") for k, v in {
+        "in_proj": "in", "conv1d": "conv1d", "x_proj": "x", "dt_proj": "dt", "dt_layernorm": "dt_norm", "b_layernorm": "b_norm",
+        "c_layernorm": "c_norm", "norm": "norm", "out_proj": "out"}.items()}}}
+
+
+def state_tensors(c, name, w):
+    """What llama.cpp's converter makes of a tensor of Mamba, Mamba-2, Jamba or Granite 4."""
+    name = name.replace("backbone.layers.", "model.layers.")
+    block = re.sub(r"model\.layers\.(\d+)\..*", r"blk.\1.", name)
+    part = name.split(".", 3)[-1].replace(".weight", "")
+    second = c["model_type"] in ("mamba2", "granitemoehybrid")
+    if ".experts." in name:
+        e, kind = re.search(r"experts\.(\d+)\.(\w+)", part).groups()
+        return {(block + f"ffn_{PARTS[kind]}_exps.weight", int(e)): w}
+    if part == "block_sparse_moe.output_linear":
+        return {block + "ffn_down_exps.weight": w}
+    for joined, ending in (("block_sparse_moe.input_linear", "exps"), ("shared_mlp.input_linear", "shexp")):
+        if part == joined:
+            gate, up = np.split(w, 2, axis=-2)
+            return {block + f"ffn_gate_{ending}.weight": gate, block + f"ffn_up_{ending}.weight": up}
+    if part.endswith(".A_log"):
+        return {block + "ssm_a": -np.exp(w[:, None] if second else w)}
+    if part.endswith(".D"):
+        return {block + "ssm_d": w[:, None] if second else w}
+    if part.endswith(".dt_bias"):
+        return {block + "ssm_dt.bias": w}
+    if part in ("mamba.norm", "mixer.norm"):
+        w = w.reshape(c.get("n_groups", 1), -1)
+    return {rename(name, STATE): w.squeeze() if part.endswith("conv1d") else w}
+
+
+def state_keys(c):
+    kind, layers = c["model_type"], c["num_hidden_layers"]
+    get = lambda k, pure: c.get("mamba_" + k, c.get(pure))
+    keys = {"context_length": c.get("max_position_embeddings", 1 << 20), "embedding_length": c["hidden_size"], "block_count": layers,
+            "feed_forward_length": c["intermediate_size"] if "mamba_d_state" in c else 0,
+            "attention.head_count": c.get("num_attention_heads", 0), "ssm.conv_kernel": get("d_conv", "conv_kernel"),
+            "ssm.state_size": get("d_state", "state_size"), "ssm.inner_size": c.get("mamba_expand", c.get("expand")) * c["hidden_size"],
+            "ssm.time_step_rank": c.get("mamba_n_heads", c.get("mamba_dt_rank", c.get("num_heads", c.get("time_step_rank")))),
+            "attention.layer_norm_rms_epsilon": float(c.get("rms_norm_eps", c.get("layer_norm_epsilon")))}
+    if kind == "mamba":
+        keys["ssm.dt_b_c_rms"] = False
+    if kind in ("mamba2", "granitemoehybrid"):
+        keys["ssm.group_count"] = get("n_groups", "n_groups")
+    if kind == "jamba":
+        attends = [l % c["attn_layer_period"] == c["attn_layer_offset"] for l in range(layers)]
+        keys.update({"expert_count": c["num_experts"], "expert_used_count": c["num_experts_per_tok"]})
+    if kind == "granitemoehybrid":
+        attends = [t == "attention" for t in c["layer_types"]]
+        keys.update({"expert_count": c["num_local_experts"], "expert_used_count": c["num_experts_per_tok"],
+                     "expert_shared_feed_forward_length": c["shared_intermediate_size"], "rope.scaling.finetuned": False,
+                     "attention.scale": c["attention_multiplier"], "embedding_scale": c["embedding_multiplier"],
+                     "residual_scale": c["residual_multiplier"], "logit_scale": c["logits_scaling"]})
+    if "num_key_value_heads" in c:
+        keys["attention.head_count_kv"] = (U32, [c["num_key_value_heads"] * a for a in attends])
+    return keys
+
+
+def write_states(folder):
+    for out, case, more in (("mamba", "mamba", {}), ("mamba2", "mamba2", {"norm_groups": 2}), ("jamba", "jamba", {}),
+                            ("granitehybrid", "granite_hybrid", {"mamba_n_groups": 1})):
+        run, c = make_hybrid_refs.CASES[case]
+        c = {**c, **more}
+        write_arrays(folder, out, out, run, c, lambda name, w: state_tensors(c, name, w), state_keys(c))
 
 
 def write_latents(folder):
@@ -444,3 +519,4 @@ if __name__ == "__main__":
     for case, arch in (("qwen3_next", "qwen3next"), ("qwen3_5", "qwen35"), ("qwen3_5_moe", "qwen35moe")):
         write_delta(sys.argv[1] if len(sys.argv) > 1 else HERE, case, arch)
     write_latents(sys.argv[1] if len(sys.argv) > 1 else HERE)
+    write_states(sys.argv[1] if len(sys.argv) > 1 else HERE)
