@@ -63,7 +63,7 @@ static int print_json(void) {
     return cmd_finish(NAME);
 }
 
-enum { WIDTH = 118 }; /* of lines of lists */
+enum { WIDTH = 121 }; /* of lines of lists */
 
 int cmd_models_list(int argc, char **argv) {
     char none;
