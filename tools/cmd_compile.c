@@ -71,8 +71,8 @@ static const arg table[] = {
      "also link NAME (for Windows NAME.exe, with MinGW), a program that generates, translates, "
      "classifies or encodes text"},
     {"page", 0, ARG_FLAG, AT(page), NULL, NULL, 0, 0,
-     "wasm32: also write NAME.html, a page that generates, classifies, embeds or trains in the "
-     "browser"},
+     "wasm32: also write NAME.html, a page that generates, translates, classifies, embeds or "
+     "trains in the browser"},
     {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
      "encoder-decoders: number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     {"sequences", 0, ARG_INT, AT(sequences), "N", "1", 1, 4096,
@@ -254,12 +254,14 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
         .dir = o->dir, .name = eo->name, .cc = o->cc, .workers = has_workers(o)};
     web_request w = {.emitted = eo,
                      .tokenizer = a->tokenizer ? ".tokenizer" : NULL,
+                     .source = a->source,
                      .page = o->page,
                      .memory = has_workers(o) ? LINK_WASM_MEMORY : 0};
     char file[160];
     bool ok = (!cmd_models || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, false, err)) &&
               link_wasm(&r, err);
-    if (ok && a->tokenizer) web_tokenizer(o, eo->name, w.tokenizer);
+    if (ok && a->tokenizer && web_tokenizer(o, eo->name, w.tokenizer) && w.source)
+        web_tokenizer(o, eo->name, ".source.tokenizer");
     if (ok && !m && web_tokenizer(o, eo->name, ".model")) w.tokenizer = ".model";
     ok = ok && web_write(&w, err);
     snprintf(file, sizeof file, "%s.wasm.o", eo->name);

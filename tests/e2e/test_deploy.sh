@@ -208,6 +208,8 @@ seq2seq() {
     "$sinter" tokenizer train lines --kind bpe --vocab 280 -o m2m >/dev/null || fail "train byte pairs"
     ends=$(printf hello | "$sinter" tokenizer encode m2m --bos --eos)
     same "bos and eos" "$(translate m2m -p hello --print-ids)" "$(translate ids -p "$ends" --print-ids)"
+    . "$source/tests/e2e/artefact/web_translate.sh"
+    web_rules
 }
 
 # An encoder-decoder: greedy, beam search, sampling, scores, a file.
@@ -226,6 +228,8 @@ translator() {
     says "sampling needs --beams 1" beams/tr -p آتزمون --temperature 1
     says "line 1: the source is empty" exe/tr -p ""
     says "beams is for encoder-decoders" "$sinter" compile "$model" --name s -o x --beams 2
+    . "$source/tests/e2e/artefact/web_translate.sh"
+    web_names
 }
 
 # A trained model in C: weights and tokenizer of the checkpoint go into the program.

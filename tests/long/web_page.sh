@@ -1,7 +1,7 @@
 #!/bin/sh
 # web_page.sh SINTER SOURCE_DIR: pages of WebAssembly modules in Chromium: the text of `sinter generate`, weights that the
 # second visit takes from the browser's cache; the Shakespeare GPT learns a text and continues it; with workers the same text
-# on several threads, and on one where pages are not isolated.
+# on several threads, and on one where pages are not isolated; a name in other letters.
 set -u
 sinter=$1 source=$2
 model=$source/examples/models/stories260K/stories260K.bin tokenizer=$source/examples/models/stories260K/tok512.bin
@@ -13,11 +13,13 @@ cd "$tmp" || exit 1
 "$sinter" compile "$model" --tokenizer "$tokenizer" --name story -o out --target wasm32 --page || exit 1
 "$sinter" compile --train "$source/examples/train/shakespeare.json" --entries cached --name training -o out --target wasm32 --page || exit 1
 "$sinter" compile "$model" --tokenizer "$tokenizer" --name workers -o out --target wasm32 --threads workers --page || exit 1
+"$sinter" compile "$source/examples/models/aren-transliteration/model.bin" --name names -o out --target wasm32 --page || exit 1
 # what the page shows goes to the server's log
 cat >out/check.html <<'END'
 <iframe id="page"></iframe>
 <script>
-document.getElementById('page').src = location.search.slice(1) + '.html?text=' + encodeURIComponent('Once upon a time');
+const [name, text = 'Once upon a time'] = decodeURIComponent(location.search.slice(1)).split('=');
+document.getElementById('page').src = name + '.html?text=' + encodeURIComponent(text);
 const wait = setInterval(() => {
   const page = document.getElementById('page').contentDocument;
   if (!page || !page.body || !page.body.dataset.done) return;
@@ -46,7 +48,7 @@ until [ -s url ] && [ -s port ]; do sleep 0.1; done
 isolated=$(cat url) shared=http://127.0.0.1:$(sed 's/.* port \([0-9]*\) .*/\1/' port)
 n=0
 for page in $isolated/check.html?story $isolated/check.html?story $isolated/check.html?training $isolated/check.html?workers \
-    $isolated/count.html $shared/check.html?workers $shared/count.html; do
+    "$isolated/check.html?names=آتزمون" $isolated/count.html $shared/check.html?workers $shared/count.html; do
     n=$((n + 1))
     HOME=$tmp "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-proxy-server \
         --user-data-dir="$tmp/browser" --remote-debugging-port=0 "$page" 2>/dev/null &
@@ -63,7 +65,8 @@ import json, re, urllib.parse
 log, plain = open('log').read(), open('plain.log').read()
 want = open('want').read().rstrip('\n')
 texts = [urllib.parse.unquote(t).rstrip('\n') for t in re.findall(r'GET /result\?(\S*)', log + plain)]
-assert len(texts) == 7, texts
+assert len(texts) == 8, texts
+assert texts.pop(4) == 'atzmon', texts
 assert texts[:2] == [want, want], (texts, want)
 losses = [float(x) for x in re.findall(r'^step \d+: loss ([0-9.]+)$', texts[2], re.M)]
 assert len(losses) == 10 and losses[0] > 4 and losses[-1] < 1, texts[2]

@@ -128,6 +128,8 @@ static void print_tokens(json_out *j, const web *w) {
     char folder[160];
     snprintf(folder, sizeof folder, "%s%s", o->name, w->r->tokenizer ? w->r->tokenizer : "");
     sn_json_text(j, "tokenizer", w->r->tokenizer ? folder : NULL);
+    snprintf(folder, sizeof folder, "%s.source.tokenizer", o->name);
+    if (w->r->source) sn_json_text(j, "source", folder);
     sn_json_integer(j, "vocab", o->vocab);
     sn_json_integer(j, "context", o->context);
     sn_json_integer(j, "bos", o->bos);
@@ -174,9 +176,9 @@ static bool print_text(const web *w, const char *file, FILE *f) {
 }
 
 static bool print_module(const web *w, FILE *f) {
-    static const char *const parts[] = {FOLDER "model.js", FOLDER "tokenizer.js",
+    static const char *const parts[] = {FOLDER "model.js",          FOLDER "tokenizer.js",
                                         FOLDER "tokenizer_json.js", FOLDER "text.js",
-                                        FOLDER "workers.js"};
+                                        FOLDER "translate.js",      FOLDER "workers.js"};
     const size_t n = sizeof parts / sizeof *parts - !w->r->memory;
     fprintf(f, "// %s.js: made by Sinter %s.\n\nexport const artefact = ", w->o->name,
             w->manifest.version);

@@ -7,7 +7,8 @@
 typedef struct web_request {
     const sn_emit_options *emitted; /* as for sn_emit; its name, folder and constants */
     const char *tokenizer;          /* its folder beside the module is NAME and this; NULL: none */
-    bool page;                      /* also NAME.html */
+    bool source;    /* NAME.source.tokenizer is that of an encoder-decoder's source */
+    bool page;      /* also NAME.html */
     int64_t memory; /* bytes of the memory that workers share, at first; 0: no workers */
 } web_request;
 

@@ -397,8 +397,10 @@ export class Model {
  */
 export async function load(options = {}) {
   const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
-  const tokenizer = reads && loadTokenizer(besides(`./${artefact.tokenizer}/`, options.tokenizer));
-  if (reads) tokenizer.catch(() => {}); // what fails first is reported
+  const folder = artefact.tokenizer && besides(`./${artefact.tokenizer}/`, options.tokenizer || null);
+  const texts = Promise.all([reads && loadTokenizer(folder),
+    reads && artefact.source && loadTokenizer(besides(`./${artefact.source}/`)), folder && translates && loadRules(folder)]);
+  texts.catch(() => {}); // what fails first is reported
   const module = await compileCode(besides(`./${artefact.name}.wasm`, options.code)), model = new Model(module);
   try {
     const bytes = bytesOf(weights), started = model.start(module, options.threads);
@@ -408,7 +410,7 @@ export async function load(options = {}) {
     await started;
     model.open(options.verify);
     if (options.warmUp !== false) model.warmUp();
-    if (reads) model.tokenizer = await tokenizer;
+    for (const [i, what] of (await texts).entries()) if (what) model[['tokenizer', 'source', 'rules'][i]] = what;
     return model;
   } catch (e) {
     model.close();

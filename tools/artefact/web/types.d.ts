@@ -74,6 +74,11 @@ export class Model {
   classifies(): boolean;
   classify(input: string | Float32Array): Class[];
   embed(text: string): Float32Array;
+  /** Whether it is an encoder-decoder of tokens. */
+  translates(): boolean;
+  /** A text in, its translation, summary or answer out: a search with as many beams as --beams said. */
+  translate(text: string, options?: { maxTokens?: number; lengthPenalty?: number }): string;
+  translateTokens(ids: number[], options?: { maxTokens?: number; lengthPenalty?: number }): number[];
   /** Whether `train_step` takes tokens and targets of T and B. */
   trains(): boolean;
   /** Trains on rows of `block` tokens (32) of a text, `batch` (4) at a time; gives the loss of each of `steps` (100) steps. */
