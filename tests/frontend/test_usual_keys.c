@@ -108,6 +108,8 @@ static const struct {
       {"head_dim", "256", "8"},
       {"tie_word_embeddings", "true", "false"},
       {"rms_norm_eps", "1e-6", "1e-5"}}},
+    {"gemma2", DECODER ", \"head_dim\": 8", {{"query_pre_attn_scalar", "256", "8"}}},
+    {"gemma3_text", DECODER ", \"head_dim\": 8", {{"query_pre_attn_scalar", "256", "8"}}},
     {"gemma3_text",
      SIZES
      ", \"intermediate_size\": 24, \"layer_types\": [\"sliding_attention\", \"full_attention\"]",
