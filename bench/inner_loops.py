@@ -19,9 +19,9 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-SETS = ["aarch64", "aarch64,+dotprod", "aarch64,+i8mm", "aarch64,+bf16", "neoverse-v2", "apple-m1"]
+SETS = ["aarch64", "aarch64,+dotprod", "aarch64,+i8mm", "aarch64,+bf16", "neoverse-v2", "apple-m1", "neoverse-v1,+bf16,sve=256"]
 WAYS = [[], ["--weights", "int8", "--compute", "int8"], ["--compute", "bf16"]]
-PRODUCTS = re.compile(r"(fmla|fmlal2?|fmadd|sdot|udot|usdot|sudot|smmla|usmmla|ummla|bfdot|bfmmla|bfmlal[bt]|smlal2?)$")
+PRODUCTS = re.compile(r"(fmla|fmad|fmlal2?|fmadd|sdot|udot|usdot|sudot|smmla|usmmla|ummla|bfdot|bfmmla|bfmlal[bt]|smlal2?)$")
 BRANCH = re.compile(r"\t(?:b\.?\w\w|cbn?z|tbn?z)\t(?:.*, *)?([.\w$]+)$")
 
 
@@ -56,7 +56,7 @@ def loops(lines):
 
 
 def products(instructions):
-    return sum(1 for x in instructions if PRODUCTS.match(x.split()[0]) and re.search(r"\bv\d+\.", x))
+    return sum(1 for x in instructions if PRODUCTS.match(x.split()[0]) and re.search(r"\b[vz]\d+\.", x))
 
 
 def largest(path, wanted):

@@ -38,7 +38,7 @@ static const arg table[] = {
      "prefix of all symbols and file names; default: the model's name"},
     {"target", 0, ARG_TEXT, AT(target), "CPU,…", "native", 0, 0,
      "target CPUs, with features, caches and system: x86-64-v2,x86-64-v4,+avx512vnni,l2=2M; "
-     "x86-64-v3,os=windows"},
+     "x86-64-v3,os=windows; neoverse-v1,sve=256"},
     {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0,
      "list the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,

@@ -90,6 +90,7 @@ const char *sn_target_needs(const sn_target *t, char *text, size_t size) {
             n += (size_t)snprintf(text + n, size - n, n ? " %s" : "%s", bits[i].with);
         last = bits[i].with;
     }
+    if (t->sve_bytes && n < size) snprintf(text + n, size - n, " sve=%d", 8 * t->sve_bytes);
     return text;
 }
 

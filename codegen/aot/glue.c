@@ -76,6 +76,16 @@ static em_val linux_test(em *e, const sn_cpu_test *t) {
                     t->mask);
 }
 
+/* Bytes of SVE's registers, of a CPU that has them: rdvl x0, #1, as a number because the code around is for
+ * CPUs without. */
+static em_val sve_bytes(em *e) {
+    static const char code[] = ".inst 0x04bf5020", bind[] = "={x0}";
+    em_type type = LLVMFunctionType(e->i64, NULL, 0, 0);
+    em_val read = LLVMGetInlineAsm(type, code, sizeof code - 1, bind, sizeof bind - 1, 1, 0,
+                                   LLVMInlineAsmDialectATT, 0);
+    return LLVMBuildCall2(e->b, type, read, NULL, 0, "");
+}
+
 static em_val variant_runs(em *e, const sn_target *t) {
     sn_cpu_test test[SN_AOT_TESTS];
     uint64_t xcr0;
@@ -86,11 +96,12 @@ static em_val variant_runs(em *e, const sn_target *t) {
     for (int i = 0; i < n; i++)
         ok = em_and(e, ok,
                     t->arch == SN_ARCH_X86_64 ? x86_test(e, &test[i]) : linux_test(e, &test[i]));
-    if (!xcr0) return ok;
+    if (!xcr0 && !t->sve_bytes) return ok;
     em_branch br = em_if(e, ok); /* AVX requires OSXSAVE, so XGETBV exists */
-    em_val saved = has_bits(e, xgetbv(e), xcr0);
+    em_val fits =
+        t->sve_bytes ? em_cmp(e, EM_EQ, sve_bytes(e), t->sve_bytes) : has_bits(e, xgetbv(e), xcr0);
     em_endif(e, &br);
-    return em_join(e, &br, saved, em_i1(e, false));
+    return em_join(e, &br, fits, em_i1(e, false));
 }
 
 /* 1 if this machine can run variant 1, 2, ... */

@@ -87,6 +87,14 @@ static void add_text(em *e, em_val fn, const char *key, const char *value) {
                                                       (unsigned)strlen(value)));
 }
 
+/* SVE's registers have this length: then LLVM uses them for vectors of it. */
+static void add_sve_length(em *e, em_val fn) {
+    const uint64_t parts = (uint64_t)e->target->sve_bytes / 16; /* the least and the most */
+    unsigned kind = LLVMGetEnumAttributeKindForName("vscale_range", 12);
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(e->ctx, kind, parts << 32 | parts));
+}
+
 /* Begins a function with the attributes of all generated code. Its entry block holds only stack
  * slots and ends with a jump to the body. */
 static em_val open_function(em *e, const char *name, em_type ret, const em_type *params, int n) {
@@ -103,6 +111,7 @@ static em_val open_function(em *e, const char *name, em_type ret, const em_type 
     char bits[16];
     snprintf(bits, sizeof bits, "%d", e->target->vector_bytes * 8);
     add_text(e, fn, "prefer-vector-width", bits);
+    if (e->target->sve_bytes) add_sve_length(e, fn);
     for (int i = 0; i < n; i++)
         if (params[i] == e->ptr) {
             add_flag(e, fn, (unsigned)i + 1, "noalias");
@@ -415,33 +424,11 @@ void em_carries(em *e, em_loop *l, em_val *v, int n) {
     }
 }
 
-/* An integer whose origin LLVM does not know; no instruction is emitted. */
-static em_val hide_origin(em *e, em_val v) {
+em_val em_opaque(em *e, em_val v) {
     LLVMTypeRef type = LLVMFunctionType(e->i64, &e->i64, 1, false);
     em_val code =
         LLVMGetInlineAsm(type, "", 0, "=r,0", 4, false, false, LLVMInlineAsmDialectATT, false);
     return LLVMBuildCall2(e->b, type, code, &v, 1, "");
-}
-
-void em_in_order(em *e, em_val *v, int n) {
-    enum { MAX = 32, FIELD = 8 };
-    if (n < 2 || n > MAX) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%d vectors in order, not 2 to %d", n, MAX);
-        return;
-    }
-    LLVMTypeRef types[MAX];
-    char bind[2 * MAX * FIELD] = "";
-    size_t used = 0;
-    for (int i = 0; i < n; i++) types[i] = LLVMTypeOf(v[i]);
-    for (int i = 0; i < n; i++) used += (size_t)snprintf(bind + used, FIELD, "=w,");
-    for (int i = 0; i < n; i++) used += (size_t)snprintf(bind + used, FIELD, "%d,", i);
-    used += (size_t)snprintf(bind + used, sizeof bind - used, "~{memory}");
-    em_type all = LLVMStructTypeInContext(e->ctx, types, (unsigned)n, false);
-    em_type type = LLVMFunctionType(all, types, (unsigned)n, false);
-    em_val code =
-        LLVMGetInlineAsm(type, "", 0, bind, used, true, false, LLVMInlineAsmDialectATT, false);
-    em_val out = LLVMBuildCall2(e->b, type, code, v, (unsigned)n, "");
-    for (int i = 0; i < n; i++) v[i] = LLVMBuildExtractValue(e->b, out, (unsigned)i, "");
 }
 
 /* Strength reduction in LLVM's code generator would rewrite the addresses of every loop whose index
@@ -456,8 +443,8 @@ static em_val next_index(em *e, const em_loop *l) {
                      LLVMConstIntGetSExtValue(l->hi))
         return LLVMBuildNSWAdd(e->b, l->i, l->step, "");
     if (LLVMIsAConstantInt(l->hi) && LLVMConstIntGetSExtValue(l->hi) == 0)
-        return LLVMBuildNSWAdd(e->b, hide_origin(e, l->i), l->step, "");
-    return hide_origin(e, LLVMBuildNSWAdd(e->b, l->i, l->step, ""));
+        return LLVMBuildNSWAdd(e->b, em_opaque(e, l->i), l->step, "");
+    return em_opaque(e, LLVMBuildNSWAdd(e->b, l->i, l->step, ""));
 }
 
 void em_end(em *e, em_loop *l) {

@@ -244,8 +244,16 @@ typedef struct em_loop {
 em_loop em_for(em *e, em_val lo, em_val hi, em_val step);
 void em_carries(em *e, em_loop *l, em_val *v, int n);
 void em_end(em *e, em_loop *l);
+/* An integer (i64) whose origin LLVM does not know; no instruction is emitted. */
+em_val em_opaque(em *e, em_val v);
 /* What follows does not start before the n vectors, 2 to 32, are there; no instruction is emitted (AArch64). */
 void em_in_order(em *e, em_val *v, int n);
+
+/* An instruction of SVE, by LLVM's name of its intrinsic, for targets with sve_bytes: vectors as long as its
+ * registers, the result has the type of args[0]. overloaded: the intrinsic has variants of that type. */
+em_val em_sve(em *e, const char *name, bool overloaded, const em_val *args, int n);
+/* A vector of type t that repeats the 16 bytes at p. */
+em_val em_load_quads(em *e, em_type t, em_val p);
 
 /* Copies of one computation, written one after another, whose instructions then take turns:
  *

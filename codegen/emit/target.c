@@ -15,6 +15,7 @@
 #include <cpuid.h>
 #endif
 #ifdef __linux__
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -399,9 +400,24 @@ static bool fail_feature(const sn_target *t, const char *name, sn_error *err) {
                    t->name, name, known);
 }
 
-/* One "+name", "-name", "l2=SIZE" or "os=NAME" of the user. */
+/* Vectors are those of SVE, of this many bits: code for one length only, as for AVX. */
+static bool set_sve(sn_target *t, const char *bits, sn_error *err) {
+    const bool wide = !strcmp(bits, "512");
+    if (t->arch != SN_ARCH_AARCH64 || (!wide && strcmp(bits, "256")))
+        return sn_fail(
+            err, SN_ERR_TARGET,
+            "target '%s': kernels for AArch64 use vectors of SVE with sve=256 or sve=512, "
+            "and else those of NEON (128 bits)",
+            t->name);
+    t->sve_bytes = wide ? 64 : 32;
+    t->feature_set = close_features(t->feature_set | BIT(SVE));
+    return append_feature(t, "+sve", err);
+}
+
+/* One "+name", "-name", "l2=SIZE", "sve=BITS" or "os=NAME" of the user. */
 static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
     if (!strncmp(f, "os=", 3)) return set_system(t, f + 3, err);
+    if (!strncmp(f, "sve=", 4)) return set_sve(t, f + 4, err);
     if (strchr(f, '=')) return sn_caches_set(&t->caches, f, err);
     if (f[0] != '+' && f[0] != '-')
         return sn_fail(
@@ -431,7 +447,8 @@ static void derive_facts(sn_target *t) {
     t->has_bf16 = s & (BIT(AVX512BF16) | BIT(BF16));
     t->slow_bf16 = s & BIT(AMX_BF16); /* vdpbf16ps has half the rate of f32 there */
     t->has_vnni = t->has_avx512 ? s & BIT(AVX512VNNI) : s & (BIT(AVXVNNI) | BIT(I8MM));
-    t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
+    if (!(s & BIT(SVE))) t->sve_bytes = 0;
+    t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : t->sve_bytes ? t->sve_bytes : 16;
     /* engines run wasm32 on both kinds of CPUs: 16 registers suit either */
     t->vector_regs = (t->arch != SN_ARCH_X86_64 && !wasm) || t->has_avx512 ? 32 : 16;
 }
@@ -487,7 +504,7 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
 }
 
 /* Whether the part at s, up to the next comma, says more about the target before it: a feature, which
- * begins with a sign, the size of a cache, or a system. */
+ * begins with a sign, the size of a cache, a length of vectors, or a system. */
 static bool is_addition(const char *s) {
     return *s == '+' || *s == '-' || memchr(s, '=', strcspn(s, ","));
 }
@@ -507,11 +524,22 @@ bool sn_target_take(sn_target *t, const char **list, sn_error *err) {
     return sn_target_init(t, spec, err);
 }
 
+/* Bytes of SVE's registers; 0: not known. */
+static int host_sve_bytes(void) {
+#if defined(__aarch64__) && defined(__linux__)
+    int vl = prctl(PR_SVE_GET_VL);
+    return vl < 0 ? 0 : vl & PR_SVE_VL_LEN_MASK;
+#else
+    return 0;
+#endif
+}
+
 bool sn_target_runs_here(const sn_target *t) {
     sn_target host;
     sn_error err = {0};
     if (!sn_target_init(&host, "native", &err) || host.arch != t->arch || host.system != t->system)
         return false;
+    if (t->sve_bytes && t->sve_bytes != host_sve_bytes()) return false;
     return !(t->feature_set & ~host.feature_set & ~BIT(PREFER_256));
 }
 

@@ -42,10 +42,11 @@ typedef struct sn_target {
     char features[4096]; /* LLVM feature string, complete for "native" */
     sn_arch arch;
     sn_system system;
-    bool bitcode;     /* objects are LLVM's bitcode (codegen/jit/object.h); always, but for Linux */
-    int vector_bytes; /* width of the vectors to emit: 64 with AVX-512, 32 with AVX, else 16 */
-    int vector_regs;  /* 32 with AVX-512 and AArch64, else 16 */
-    bool has_fma;     /* fused multiply-add in one instruction */
+    bool bitcode;  /* objects are LLVM's bitcode (codegen/jit/object.h); always, but for Linux */
+    int sve_bytes; /* AArch64: length of SVE's registers, if kernels use them; 0: NEON */
+    int vector_bytes; /* width of the vectors to emit: 64 with AVX-512, 32 with AVX, sve_bytes, else 16 */
+    int vector_regs; /* 32 with AVX-512 and AArch64, else 16 */
+    bool has_fma;    /* fused multiply-add in one instruction */
     bool has_avx2;
     bool has_avx512;  /* F, BW, DQ and VL: predicated loads and stores, vscalefps */
     bool has_f16c;    /* f16 <-> f32 conversion in one instruction */
@@ -59,8 +60,9 @@ typedef struct sn_target {
 } sn_target;
 
 /* Fills `t` from `spec`: NULL or "native" for this machine, or a name, optionally followed by
- * features, sizes of caches and a system: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64,l2=1M",
- * "x86-64-v3,os=windows". Of two systems the last one counts.
+ * features, sizes of caches, a length of SVE's vectors in bits, and a system: "x86-64-v3,+avxvnni,-fma",
+ * "native,-avx512f", "aarch64,l2=1M", "neoverse-v1,sve=256", "x86-64-v3,os=windows". Of two systems the last
+ * one counts.
  * Caches are this machine's for "native", typical of the name otherwise. Fails with SN_ERR_TARGET on
  * an unknown name or feature and lists the nearest known ones. */
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err);

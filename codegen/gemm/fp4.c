@@ -29,7 +29,8 @@ em_val gemm_fp4_bytes(em *e, em_val codes) {
         table = em_insert(e, table, em_const(e->i8, sn_fp4_doubled[i % 16] + GEMM_FP4_OFFSET), i);
     em_type bytes = em_vec(e->i8, n);
     em_val args[] = {table, em_bitcast(e, codes, bytes)};
-    em_val x = e->target->arch == SN_ARCH_X86_64
+    em_val x = e->target->sve_bytes ? em_sve(e, "llvm.aarch64.sve.tbl", true, args, 2)
+               : e->target->arch == SN_ARCH_X86_64
                    ? em_intrinsic(e, names[n / 32], NULL, 0, args, 2)
                    : em_intrinsic(e, "llvm.aarch64.neon.tbl1", &bytes, 1, args, 2);
     return em_bitcast(e, x, em_vec(e->i32, n / 4));

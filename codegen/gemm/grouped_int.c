@@ -106,6 +106,7 @@ static em_val dot_bytes(em *e, const gemm_plan *p, em_val sum, em_val b, em_val 
         return em_intrinsic(e, names[lanes_index(p)], NULL, 0, (em_val[]){sum, b, a}, 3);
     em_type types[] = {em_vec(e->i32, p->lanes), em_vec(e->i8, 4 * p->lanes)};
     em_val args[] = {sum, as(e, b, e->i8, 4 * p->lanes), as(e, a, e->i8, 4 * p->lanes)};
+    if (e->target->sve_bytes) return em_sve(e, "llvm.aarch64.sve.usdot", true, args, 3);
     return em_intrinsic(e, "llvm.aarch64.neon.usdot", types, 2, args, 3);
 }
 

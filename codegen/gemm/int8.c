@@ -25,6 +25,7 @@ static em_val add_vnni(em *e, const gemm_plan *p, const em_val *a, const em_val 
 static em_val add_sdot(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
     em_type bytes = em_vec(e->i8, QUAD * p->lanes), over[] = {LLVMTypeOf(acc), bytes};
     em_val args[] = {acc, em_bitcast(e, b[0], bytes), em_bitcast(e, a[0], bytes)}; /* a: by lane */
+    if (e->target->sve_bytes) return em_sve(e, "llvm.aarch64.sve.sdot", true, args, 3);
     return em_intrinsic(e, "llvm.aarch64.neon.sdot", over, 2, args, 3);
 }
 

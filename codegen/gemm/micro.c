@@ -1,6 +1,6 @@
 /* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
  * With 32 registers NR is two vectors and MR at most 14: 28 accumulators, 2 vectors of B, broadcasts of
- * A. With 16, NR is four vectors and MR 3, or NR is two and MR at most 6. By lane, NR is four and MR 6.
+ * A. With 16, NR is four vectors and MR 3, or NR is two and MR at most 6. By lane, NR is four and MR 6, or two and 8.
  * Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. */
 #include "codegen/gemm/impl.h"
 
@@ -77,9 +77,12 @@ typedef union carried {
 } carried;
 enum { N_CARRIED = 4 + MAX_ACC };
 
-/* Rows of A by lane: a vector each for as many steps as it has lanes; if transposed, a vector of each step for
- * as many rows. */
-enum { MAX_LANED = 8 };
+/* Rows of A by lane: 16 bytes each, for QUAD steps; if transposed, 16 bytes of each step for as many rows. */
+enum { MAX_LANED = 8, QUAD = 4 };
+
+static int lane_of(const gemm_plan *p, int row, int u) {
+    return (p->a_transposed ? row : u) % QUAD;
+}
 
 /* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
  * in it; several rows of a narrow panel share a line. */
@@ -149,11 +152,15 @@ static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val
                          em_val *terms) {
     const gemm_plan *p = m->p;
     if (lanes) {
-        const int lane = (p->a_transposed ? row : u) % p->lanes;
-        em_val *v = &lanes[p->a_transposed ? row / p->lanes : row];
+        const int lane = lane_of(p, row, u);
+        em_val *v = &lanes[p->a_transposed ? row / QUAD : row];
         em_val from = em_gep(e, a, p->t, row * m->a_stride + u * p->a_col_stride);
-        if (lane == 0) *v = em_load(e, p->t, from, p->lanes);
-        if (p->g->bf16)
+        if (lane == 0)
+            *v = p->lanes == QUAD ? em_load(e, p->t, from, QUAD)
+                                  : em_load_quads(e, em_vec(em_mem_type(e, p->t), p->lanes), from);
+        if (e->target->sve_bytes)
+            terms[0] = *v;
+        else if (p->g->bf16)
             tile_bf16_lane(e, *v, lane, terms);
         else
             terms[0] = em_splat(e, em_extract(e, *v, lane), p->lanes);
@@ -169,6 +176,23 @@ static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_
     p->dot->b_terms(e, p, load_b(e, p, at), terms);
 }
 
+/* A term of SVE, whose instructions take a lane of the quads that `a` repeats; NEON's are found by LLVM. */
+static em_val add_lane(em *e, const gemm_plan *p, em_val a, int lane, em_val b, em_val acc) {
+    if (!p->g->bf16 && !p->g->int8)
+        return em_sve(e, "llvm.aarch64.sve.fmla.lane", true, (em_val[]){acc, b, a, em_i32(e, lane)},
+                      4);
+    em_type t = p->g->int8 ? em_vec(e->i8, 4 * p->lanes)
+                           : em_vec(LLVMBFloatTypeInContext(e->ctx), 2 * p->lanes);
+    a = em_bitcast(e, a, t);
+    b = em_bitcast(e, b, t);
+    if (p->g->int8)
+        return em_sve(e, "llvm.aarch64.sve.sdot.lane", true, (em_val[]){acc, b, a, em_i32(e, lane)},
+                      4);
+    em_val odd[] = {acc, b, a, em_i32(e, 2 * lane + 1)}, even[] = {NULL, b, a, em_i32(e, 2 * lane)};
+    even[0] = em_sve(e, "llvm.aarch64.sve.bfmlalt.lane.v2", false, odd, 4);
+    return em_sve(e, "llvm.aarch64.sve.bfmlalb.lane.v2", false, even, 4);
+}
+
 /* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors that
  * are fewer stay in registers. lanes: what step 0 leaves for the others; NULL: A is not taken by lane. */
 static void emit_step(em *e, const micro *m, carried *c, em_val k, int u, em_val *lanes) {
@@ -176,7 +200,7 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u, em_val
     em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL};
     em_val kept[8][GEMM_TERMS], other[GEMM_TERMS];
     int vectors = m->panels * p->nv;
-    bool keeps_a = p->nv == 4;
+    bool keeps_a = p->nv == 4 || p->by_lane;
     for (int x = 0; x < (keeps_a ? m->rows : vectors); x++) {
         if (keeps_a)
             load_a_terms(e, m, c->a, x, u, lanes, kept[x]);
@@ -190,8 +214,10 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u, em_val
         if (starts && keeps_a) load_b_terms(e, m, b, vector, other);
         if (starts && !keeps_a) load_a_terms(e, m, c->a, row, u, lanes, other);
         em_val *acc = &c->acc[row * p->nv + vector];
-        *acc = keeps_a ? p->dot->multiply_add(e, p, kept[row], other, *acc)
-                       : p->dot->multiply_add(e, p, other, kept[vector], *acc);
+        *acc = keeps_a && lanes && e->target->sve_bytes
+                   ? add_lane(e, p, kept[row][0], lane_of(p, row, u), other[0], *acc)
+               : keeps_a ? p->dot->multiply_add(e, p, kept[row], other, *acc)
+                         : p->dot->multiply_add(e, p, other, kept[vector], *acc);
     }
     c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
@@ -216,12 +242,11 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int 
 /* Steps [k0, k1), whose number is a multiple of the unrolling. in_blocks: counted up to 0; all registers are
  * in use, so the next vectors of A must not be loaded early. */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
-    const int lanes = m->p->lanes;
     em_val from = m->in_blocks ? em_sub(e, k0, k1) : k0, a[MAX_LANED];
     em_loop l = em_for(e, from, m->in_blocks ? zero(e) : k1, m->unroll);
     em_carries(e, &l, c->all, N_CARRIED);
     for (int u = 0; u < m->unroll; u++) {
-        if (m->in_blocks && u % lanes == 0) em_in_order(e, c->acc, m->rows * m->p->nv);
+        if (m->in_blocks && u % QUAD == 0) em_in_order(e, c->acc, m->rows * m->p->nv);
         emit_step(e, m, c, l.i, u, m->by_lane ? a : NULL);
     }
     c->a = em_gep(e, c->a, m->p->t, m->unroll * m->p->a_col_stride);
@@ -256,12 +281,12 @@ static void emit_blocks_of_steps(em *e, const micro *m, carried *c, em_val k) {
 /* All k steps by lane: whole iterations, then whole vectors of A, then single steps. */
 static void emit_laned_steps(em *e, const micro *m, carried *c, em_val k) {
     micro part = *m;
-    em_val from = em_round_down(e, k, m->unroll), to = em_round_down(e, k, m->p->lanes);
+    em_val from = em_round_down(e, k, m->unroll), to = em_round_down(e, k, QUAD);
     if (m->in_blocks)
         emit_blocks_of_steps(e, m, c, from);
     else
         emit_steps(e, m, c, zero(e), from);
-    part.unroll = m->p->lanes;
+    part.unroll = QUAD;
     if (m->unroll > part.unroll) emit_steps(e, &part, c, from, to);
     part.unroll = 1;
     part.by_lane = false;
@@ -369,6 +394,8 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
     m.by_lane = p->by_lane && m.unroll % UNROLL == 0;
     m.in_blocks = m.by_lane && full && !is_1x2;
+    /* addresses of SVE's loads have no constant offsets of this size: each would need a register */
+    if (m.by_lane && e->target->sve_bytes) m.b_stride = em_opaque(e, m.b_stride);
     m.skips_own_panel = full && p->small_tile && !p->pack_b && !is_1x2;
     m.next_a_lines = (p->next_a_bytes * m.unroll + GEMM_LINE - 1) / GEMM_LINE;
     carried c = {.a = arg.a,

@@ -199,8 +199,8 @@ static bool transposes(const sn_gemm *g) {
 static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
-    if (!(p->small_tile || p->by_lane) || !t->has_fma || tile->mr || g->groups.size ||
-        ((p->dot->k_of_word > 1 || transposes(g)) && !p->by_lane))
+    if (!(p->small_tile || p->by_lane) || 4 * p->lanes > p->panel || !t->has_fma || tile->mr ||
+        g->groups.size || ((p->dot->k_of_word > 1 || transposes(g)) && !p->by_lane))
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;
@@ -219,6 +219,7 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 /* Rows of a microtile: as many as there are registers for accumulators. */
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
     if (p->amx) return AMX_MR;
+    if (p->by_lane && p->nv == 2) return 8; /* SVE takes lanes from 8 registers only */
     if (p->nv == 4)
         return p->small_tile ? 3 : p->g->bf16 ? 5 : 6; /* lanes of bf16: of 16 registers only */
     int others = p->dot->terms > 1 ? 8 : 4;            /* registers: B, A, intermediate values */
@@ -279,7 +280,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->small_tile = t->vector_regs < 32;
     p->by_lane = t->arch == SN_ARCH_AARCH64 && p->esize == 4 && p->dot->terms == 1;
     p->nv = choose_vectors(p, t, tile); /* 4 if by_lane and the columns fit */
-    p->by_lane &= p->nv == 4;
+    p->by_lane &= p->nv == 4 || (t->sve_bytes == 64 && p->nv == 2 && !tile->mr && !g->groups.size);
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
     p->mr = choose_rows(p, t, tile);

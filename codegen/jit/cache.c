@@ -51,12 +51,14 @@ struct sn_cache {
 };
 
 sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes) {
-    char caches[96];
+    char caches[96], sve[16];
+    snprintf(sve, sizeof sve, "%d", t->sve_bytes);
     const char *const parts[] = {sn_codegen_version(),
                                  t->triple,
                                  t->cpu,
                                  t->tune,
                                  t->features,
+                                 sve,
                                  sn_caches_text(&t->caches, caches, sizeof caches),
                                  t->bitcode ? "bitcode" : "object",
                                  t->amx ? "amx" : ""};

@@ -108,6 +108,10 @@ static em_val add_native(em *e, const em_val *a, const em_val *b, em_val acc) {
     if (e->target->arch == SN_ARCH_X86_64)
         return em_intrinsic(e, names[lanes / 8], NULL, 0, args, 3);
     em_val odd[] = {acc, args[2], args[1]}, even[] = {NULL, args[2], em_bitcast(e, a[1], t)};
+    if (e->target->sve_bytes) {
+        even[0] = em_sve(e, "llvm.aarch64.sve.bfmlalt", false, odd, 3);
+        return em_sve(e, "llvm.aarch64.sve.bfmlalb", false, even, 3);
+    }
     even[0] = em_intrinsic(e, "llvm.aarch64.neon.bfmlalt", NULL, 0, odd, 3); /* a: by lane */
     return em_intrinsic(e, "llvm.aarch64.neon.bfmlalb", NULL, 0, even, 3);
 }

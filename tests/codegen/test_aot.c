@@ -522,7 +522,9 @@ static void needs_of_names(void **state) {
                 {"apple-m1", "neon fullfp16 dotprod"},
                 {"neoverse-v1", "neon fullfp16 dotprod i8mm"},
                 {"neoverse-v2,-i8mm", "neon fullfp16 dotprod"},
-                {"neoverse-v2,+sve", "neon fullfp16 dotprod sve i8mm"}};
+                {"neoverse-v2,+sve", "neon fullfp16 dotprod sve i8mm"},
+                {"neoverse-v1,sve=256", "neon fullfp16 dotprod sve i8mm sve=256"},
+                {"aarch64,sve=512,-sve", "neon fullfp16"}};
     for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
         sn_error err = {0};
         sn_target t;

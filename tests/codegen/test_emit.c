@@ -377,10 +377,16 @@ static void targets(void **state) {
         }
     assert_true(sn_target_init(&t, "aarch64,+bf16", &err));
     assert_true(t.vector_bytes == 16 && t.vector_regs == 32 && t.has_fma && t.has_bf16);
+    assert_true(sn_target_init(&t, "aarch64,sve=512", &err));
+    assert_true(t.vector_bytes == 64 && t.sve_bytes == 64 && sn_target_has(&t, "sve"));
+    assert_true(sn_target_init(&t, "neoverse-v1,sve=256,-sve", &err));
+    assert_true(t.vector_bytes == 16 && t.sve_bytes == 0);
     assert_false(sn_target_init(&t, "x86-64-v33", &err));
     assert_int_equal(err.code, SN_ERR_TARGET);
     assert_non_null(strstr(err.message, "x86-64-v3,"));
-    static const char *const bad[] = {"x86-64-v3,avx2", "x86-64-v3,+avx513", "x86-64-v3,+neon", ""};
+    static const char *const bad[] = {
+        "x86-64-v3,avx2",  "x86-64-v3,+avx513", "x86-64-v3,+neon",  "",
+        "aarch64,sve=128", "aarch64,sve=2560",  "x86-64-v3,sve=256"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (sn_error){0};
         assert_false(sn_target_init(&t, bad[i], &err));

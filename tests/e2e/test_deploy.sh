@@ -91,15 +91,19 @@ targets() {
             echo "note: no $arch-linux-gnu-gcc or qemu-$arch: its code is not run"
         fi
     done
-    compile a76 --target cortex-a76 --threads none --compute int8 # sdot
+    compile a76 --target cortex-a76,cortex-a76,sve=256 --threads none --emit asm --compute int8 # sdot
     stores_once a76
     "$source/bench/inner_loops.py" --least 85 --asm aarch64/story.s || fail "inner loops of AArch64"
+    "$source/bench/inner_loops.py" --least 75 --asm a76/story.s || fail "inner loops of SVE"
+    grep -q 'sdot.z.*\.s, z.*\.b, z[0-7]\.b\[3\]' a76/story.s || fail "SVE without sdot by lane"
     if command -v aarch64-linux-gnu-objdump >/dev/null 2>&1; then
         aarch64-linux-gnu-objdump -d a76/story.o | grep -q 'sdot.*\.4b\[3\]' || fail "cortex-a76 without sdot by lane"
     fi
     if [ -x aarch64/generate ]; then
         aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -Ia76 a76/story.o -lm -o a76/generate || fail a76
-        same "cortex-a76" "$(on "qemu-aarch64 -cpu cortex-a76" a76)" "$want"
+        for cpu in cortex-a76 max,sve-max-vq=1 max,sve-max-vq=2 max,sve-max-vq=4; do # the third has SVE of 256 bits
+            same "$cpu" "$(on "qemu-aarch64 -cpu $cpu" a76)" "$want"
+        done
         says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 a76/generate a76/story.weights 3 1
     fi
     "$sinter" compile --list-targets | grep -qx x86-64-v4 || fail "--list-targets"
@@ -311,12 +315,19 @@ x86 x86-64-v3,x86-64-v4,znver4 $cc
 haswell x86-64-v3 $cc qemu-x86_64 -cpu Haswell
 aarch64 aarch64 aarch64-linux-gnu-gcc qemu-aarch64
 arm-bf16 aarch64,+bf16 aarch64-linux-gnu-gcc qemu-aarch64 -cpu max
+sve256 aarch64,sve=256 aarch64-linux-gnu-gcc qemu-aarch64 -cpu max,sve-max-vq=2
+sve512 aarch64,+bf16,sve=512 aarch64-linux-gnu-gcc qemu-aarch64 -cpu max,sve-max-vq=4
 END
     [ -s hashes ] || fail "no target ran"
     if command -v aarch64-linux-gnu-objdump >/dev/null 2>&1; then
         aarch64-linux-gnu-objdump -d arm-bf16/p.o | grep -q 'bfmlalb.*\.h\[2\]' || fail "aarch64,+bf16 without bfmlalb by element"
     fi
     same "different bits" "$(sort -u hashes | wc -l)" 1
+    for cpu in max,sve-max-vq=1 max,sve-max-vq=4 max,sve=off; do # another length than the code is for
+        [ -x sve256/bits ] || continue
+        qemu-aarch64 -cpu $cpu sve256/bits sve256/p.weights # 1: p_open failed
+        same "SVE of 256 bits on $cpu" $? 1
+    done
 }
 
 # A text classifier: the program prints what `sinter classify` prints; without a head it prints vectors.
