@@ -626,8 +626,10 @@ static void call_blocks(em *e, const kernel *k, em_val head, em_val first, em_va
     att_choices_args choices = {ATT_PASS_CONTEXT(e), .k0 = k0, .k1 = k1};
     att_strip_range(e, p, head, first, end, &choices);
     att_choices_call(e, k->choices, choices);
-    em_val gathers = em_load(e, SN_I64, att_scratch(e, p->gathers_offset), 1);
-    em_branch br = em_if(e, em_cmp(e, EM_NE, gathers, 0));
+    em_val gathers = em_cmp(e, EM_NE, em_load(e, SN_I64, att_scratch(e, p->gathers_offset), 1), 0);
+    /* dk and dv add pairs of queries, which must not depend on how many keys are at hand */
+    if (p->word > 1 && outputs & COMPUTE_DKV) gathers = em_i1(e, true);
+    em_branch br = em_if(e, gathers);
     att_backward_strip_args args = {ATT_PASS_CONTEXT(e), .head = head, .first = first, .end = end};
     args.k0 = k0, args.k1 = k1, args.outputs = em_i64(e, outputs);
     att_backward_strip_call(e, k->strip, args);

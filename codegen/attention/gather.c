@@ -4,7 +4,8 @@
  * these are gathered into blocks. Their softmax states wait in scratch, a row for each query.
  *
  * A query meets its tiles in the same order as in a block of neighbours, so that both ways give the
- * same bits. The numbers of pairs decide, strip by strip, which way is taken. */
+ * same bits, but for dk and dv in bf16. The numbers of pairs decide, strip by strip, which way is taken;
+ * dk and dv in bf16 always gather. */
 #include "codegen/attention/impl.h"
 
 enum {

@@ -4,6 +4,7 @@
  * others. */
 #include "codegen/program/carry.h"
 #include "frontend/sinter.h"
+#include "ir/ir.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 enum { RANKS = 2, ROOT = 1, ROWS = 6, PART = ROWS / RANKS, WIDTH = 5, STEPS = 4 };
+enum { MAX_RANKS = 3, ALL = 7, THIRD = 3 }; /* the last of three parts has one row */
 
 /* carry <- carry / 2 + a row */
 static void add_row(sn_scan_step *s) {
@@ -59,8 +61,39 @@ static sn_module *build_roots(void) {
     return m;
 }
 
+/* Rows that do not divide evenly among three ranks, and exchanges along a line and a ring. */
+static const struct {
+    const char *name;
+    int64_t shift;
+    bool wrap;
+} shifts[] = {{"next", 1, false}, {"before", -1, false}, {"around", -1, true}, {"far", 2, true}};
+enum { SHIFTS = sizeof shifts / sizeof *shifts };
+
+/* alone: in another type, too, which an engine does not carry. */
+static sn_module *build_parts(bool alone) {
+    sn_module *m = sn_module_new("parts");
+    sn_tensor x = sn_input(m, "x", SN_F32, ALL, WIDTH);
+    const sn_attr axis = SN_INT(axis, 0), mesh = SN_STR(mesh, "data"),
+                  ranks = SN_INT(ranks, MAX_RANKS), extent = SN_INT(extent, ALL);
+    sn_tensor own = SN_NODE(m, own_part, SN_ATTRS(axis, mesh, ranks), sn_add(x, 0.5));
+    sn_entry_begin(m, "step");
+    sn_output("own", own);
+    sn_output("gathered",
+              SN_NODE(m, all_gather, SN_ATTRS(axis, mesh, ranks, extent), sn_mul(own, 2)));
+    sn_tensor narrow = sn_cast(own, alone ? SN_BF16 : SN_F32);
+    narrow = SN_NODE(m, all_gather, SN_ATTRS(axis, mesh, ranks, extent), narrow);
+    sn_output("narrow", sn_cast(narrow, SN_F32));
+    sn_output("scattered", sn_reduce_scatter(sn_mul(x, 3), 0, "data", MAX_RANKS));
+    sn_output("sum", sn_all_reduce(x, "data", MAX_RANKS));
+    for (int i = 0; i < SHIFTS; i++)
+        sn_output(shifts[i].name,
+                  sn_collective_permute(x, shifts[i].shift, shifts[i].wrap, "data", MAX_RANKS));
+    return m;
+}
+
 typedef struct rank {
     sn_comm *c;
+    bool alone; /* the session's thread carries all */
     sn_program *program;
     bool leaves;
     bool (*terms)(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err);
@@ -99,10 +132,11 @@ static void *run_rank(void *arg) {
     rank *k = arg;
     sn_error err = {0};
     sn_comm *wire = k->c->ops->split(k->c, 0, &err);
-    sn_comm_engine *engine = wire ? sn_comm_engine_new(wire, SN_REDUCE_EXACT, RANKS, &err) : NULL;
+    sn_comm_engine *engine =
+        wire && !k->alone ? sn_comm_engine_new(wire, SN_REDUCE_EXACT, k->c->size, &err) : NULL;
     sn_session *s = sn_session_new_arrays(k->program, NULL, 0, &err);
     sn_carrier_axis axis = {.comm = k->c, .engine = engine, .leaves = k->leaves, .terms = k->terms};
-    sn_carrier *carrier = engine ? sn_carrier_new(1, &axis, &err) : NULL;
+    sn_carrier *carrier = engine || k->alone ? sn_carrier_new(1, &axis, &err) : NULL;
     if (engine) sn_comm_engine_delay(engine, 0.01, 1e9);
     if (carrier && s) sn_session_set_collectives(s, sn_carrier_collectives(carrier));
     if (!carrier || !s || !k->run(k, s, carrier, &err))
@@ -151,20 +185,61 @@ static bool run_roots(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err
     return ok;
 }
 
+static bool run_parts(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err) {
+    static const int64_t part[] = {THIRD, WIDTH}, all[] = {ALL, WIDTH};
+    float x[ALL][WIDTH], of_part[2][THIRD][WIDTH], out[3 + SHIFTS][ALL][WIDTH];
+    int own = k->c->rank, n = 5;
+    (void)carrier;
+    for (int r = 0; r < ALL; r++)
+        for (int i = 0; i < WIDTH; i++) x[r][i] = value(own, r, i);
+    sn_arg_binding in = {"x", SN_F32, 2, all, x},
+                   to[5 + SHIFTS] = {{"own", SN_F32, 2, part, of_part[0]},
+                                     {"scattered", SN_F32, 2, part, of_part[1]},
+                                     {"gathered", SN_F32, 2, all, out[0]},
+                                     {"narrow", SN_F32, 2, all, out[1]},
+                                     {"sum", SN_F32, 2, all, out[2]}};
+    for (int i = 0; i < SHIFTS; i++)
+        to[n++] = (sn_arg_binding){shifts[i].name, SN_F32, 2, all, out[3 + i]};
+    bool ok = sn_run(s, "step", &in, 1, to, n, err);
+    for (int r = 0; ok && r < ALL; r++)
+        for (int i = 0; ok && i < WIDTH; i++) {
+            float sum = 0, of = value(r / THIRD, r, i) + 0.5F;
+            for (int q = 0; q < MAX_RANKS; q++) sum += value(q, r, i);
+            ok = out[0][r][i] == 2 * of && out[1][r][i] == of && out[2][r][i] == sum;
+            for (int j = 0; j < SHIFTS; j++) {
+                int from = own + (int)shifts[j].shift;
+                bool there = shifts[j].wrap || (from >= 0 && from < MAX_RANKS);
+                from = (from + MAX_RANKS) % MAX_RANKS;
+                ok = ok && out[3 + j][r][i] == (there ? value(from, r, i) : 0);
+            }
+            if (!ok) sn_fail(err, SN_ERR_INTERNAL, "another value in row %d of all", r);
+        }
+    for (int r = 0; ok && r < THIRD; r++)
+        for (int i = 0; ok && i < WIDTH; i++) {
+            int row = own * THIRD + r;
+            float sum = 0, mine = row < ALL ? value(own, row, i) + 0.5F : 0;
+            for (int q = 0; row < ALL && q < MAX_RANKS; q++) sum += 3 * value(q, row, i);
+            ok = of_part[0][r][i] == mine && of_part[1][r][i] == sum;
+            if (!ok) sn_fail(err, SN_ERR_INTERNAL, "another value in row %d of a part", r);
+        }
+    return ok;
+}
+
 /* What rank 0 has written, in *out. */
-static void run_all(sn_module *m, rank how, rank *out) {
-    rank list[RANKS];
-    sn_comm *comm[RANKS];
+static void run_all(sn_module *m, int ranks, rank how, rank *out) {
+    rank list[MAX_RANKS];
+    sn_comm *comm[MAX_RANKS];
     sn_error err = {0};
-    pthread_t thread;
+    pthread_t thread[MAX_RANKS];
     sn_program *p = sn_compile(m, &(sn_options){.threads = 1}, &err);
     if (!p) fail_msg("%s", err.message);
-    assert_true(sn_comm_simulate(RANKS, comm, &err));
-    for (int r = 0; r < RANKS; r++) list[r] = how, list[r].c = comm[r], list[r].program = p;
-    assert_int_equal(pthread_create(&thread, NULL, run_rank, &list[1]), 0);
+    assert_true(sn_comm_simulate(ranks, comm, &err));
+    for (int r = 0; r < ranks; r++) list[r] = how, list[r].c = comm[r], list[r].program = p;
+    for (int r = 1; r < ranks; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &list[r]), 0);
     run_rank(&list[0]);
-    pthread_join(thread, NULL);
-    for (int r = 0; r < RANKS; r++) assert_string_equal(list[r].why, "");
+    for (int r = 1; r < ranks; r++) pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) assert_string_equal(list[r].why, "");
     sn_program_free(p);
     sn_module_free(m);
     *out = list[0];
@@ -185,8 +260,8 @@ static float scanned(int t, int i, bool table) {
 static void next_run_waits(void **state) {
     (void)state;
     rank left, at_once;
-    run_all(build(), (rank){.run = run_steps, .leaves = true}, &left);
-    run_all(build(), (rank){.run = run_steps}, &at_once);
+    run_all(build(), RANKS, (rank){.run = run_steps, .leaves = true}, &left);
+    run_all(build(), RANKS, (rank){.run = run_steps}, &at_once);
     for (int t = 0; t < STEPS; t++)
         for (int i = 0; i < WIDTH; i++) {
             float all = 0;
@@ -201,11 +276,19 @@ static void next_run_waits(void **state) {
 static void roots_beside_an_engine(void **state) {
     (void)state;
     rank unused;
-    run_all(build_roots(), (rank){.run = run_roots, .terms = add_own_terms}, &unused);
+    run_all(build_roots(), RANKS, (rank){.run = run_roots, .terms = add_own_terms}, &unused);
+}
+
+static void uneven_parts(void **state) {
+    (void)state;
+    rank unused;
+    for (int alone = 0; alone < 2; alone++)
+        run_all(build_parts(alone), MAX_RANKS, (rank){.run = run_parts, .alone = alone}, &unused);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(next_run_waits),
-                                       cmocka_unit_test(roots_beside_an_engine)};
+                                       cmocka_unit_test(roots_beside_an_engine),
+                                       cmocka_unit_test(uneven_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
