@@ -50,7 +50,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { SECONDS_PER_CASE = 30, CASES_PER_ALARM = 64, MAX_SEEDS = 5, MAX_SEED = 4 << 20 };
+enum { SECONDS_PER_CASE = 30, CASES_PER_ALARM = 64, MAX_SEEDS = 6, MAX_SEED = 4 << 20 };
 
 static char file[128], folder[128];
 static FILE *nowhere;
@@ -361,7 +361,9 @@ static const struct {
     {"gguf",
      "m.gguf",
      read_gguf,
-     {"tests/data/gguf/formats.gguf", "tests/data/gguf/gpt2.gguf", "tests/data/gguf/llama.gguf"}},
+     {"tests/data/gguf/formats.gguf", "tests/data/gguf/gpt2.gguf", "tests/data/gguf/llama.gguf",
+      "tests/data/gguf/kimi-linear.gguf", "tests/data/gguf/jamba.gguf",
+      "tests/data/gguf/granitehybrid.gguf"}},
     {"config",
      "config.json",
      read_config,

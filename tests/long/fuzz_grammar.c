@@ -231,19 +231,21 @@ static void put_value(uint64_t *s, uint64_t type, int depth, sn_bytes *out) {
         put_int(out, PICK(s, numbers), type < 13 ? size[type] : 4);
 }
 
-/* Values of any type under names that readers know. */
+/* Values of any type under names that readers know; "A." stands for the architecture. */
 void grammar_gguf_keys(uint64_t *s, sn_bytes *out) {
+    static const char *const architectures[] = {"llama",         "deepseek2", "kimi-linear",
+                                                "granitehybrid", "jamba",     "mamba2"};
     static const char *const names[] = {"general.alignment",
                                         "split.count",
                                         "split.no",
-                                        "llama.block_count",
-                                        "llama.context_length",
-                                        "llama.embedding_length",
-                                        "llama.attention.head_count",
-                                        "llama.rope.scaling.type",
-                                        "llama.rope.scaling.factor",
-                                        "llama.rope.dimension_count",
-                                        "llama.expert_count",
+                                        "A.block_count",
+                                        "A.context_length",
+                                        "A.embedding_length",
+                                        "A.attention.head_count",
+                                        "A.rope.scaling.type",
+                                        "A.rope.scaling.factor",
+                                        "A.rope.dimension_count",
+                                        "A.expert_count",
                                         "tokenizer.chat_template",
                                         "tokenizer.ggml.pre",
                                         "tokenizer.ggml.merges",
@@ -251,13 +253,21 @@ void grammar_gguf_keys(uint64_t *s, sn_bytes *out) {
                                         "tokenizer.ggml.token_type",
                                         "tokenizer.ggml.bos_token_id",
                                         "tokenizer.ggml.add_space_prefix",
-                                        "tokenizer.ggml.add_bos_token"};
-    static const uint64_t fitting[] = {4, 4, 4, 4, 4, 4, 4, 8, 6, 4, 4, 8, 8, 9, 9, 9, 4, 7, 7};
+                                        "tokenizer.ggml.add_bos_token",
+                                        "A.attention.head_count_kv",
+                                        "A.attention.kv_lora_rank",
+                                        "A.attention.key_length",
+                                        "A.expert_gating_func",
+                                        "A.ssm.inner_size",
+                                        "A.ssm.state_size"};
+    static const uint64_t fitting[] = {4, 4, 4, 4, 4, 4, 4, 8, 6, 4, 4, 8, 8,
+                                       9, 9, 9, 4, 7, 7, 9, 4, 4, 4, 4, 4};
     const uint64_t n = sizeof names / sizeof *names, from = grammar_below(s, n),
                    count = grammar_below(s, 8);
     put(out, "GGUF\3\0\0\0", 8);
     put_int(out, 0, 8), put_int(out, count + 3, 8);
-    put_name(out, "general.architecture"), put_int(out, 8, 4), put_name(out, "llama");
+    const char *architecture = PICK(s, architectures);
+    put_name(out, "general.architecture"), put_int(out, 8, 4), put_name(out, architecture);
     put_name(out, "tokenizer.ggml.model"), put_int(out, 8, 4), put_value(s, 8, 0, out);
     put_name(out, "tokenizer.ggml.tokens"), put_int(out, 9, 4);
     put_int(out, 8, 4), put_int(out, 4, 8);
@@ -265,7 +275,10 @@ void grammar_gguf_keys(uint64_t *s, sn_bytes *out) {
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t k = (from + i) % n,
                        type = grammar_below(s, 3) ? fitting[k] : grammar_below(s, 14);
-        put_name(out, names[k]), put_int(out, type, 4);
+        char name[64];
+        const bool own = !strncmp(names[k], "A.", 2);
+        snprintf(name, sizeof name, "%s%s", own ? architecture : "", names[k] + own);
+        put_name(out, name), put_int(out, type, 4);
         put_value(s, type, 0, out);
     }
 }
