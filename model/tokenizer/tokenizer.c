@@ -229,7 +229,9 @@ static bool inside_word(const char *text, size_t all, size_t at, size_t size) {
     const uint32_t near[2] = {before, after};
     for (int i = 0; i < 2; i++) {
         sn_char_class c = near[i] == SN_UTF8_INVALID ? SN_CHAR_OTHER : sn_unicode_class(near[i]);
-        if (c == SN_CHAR_WORD || c == SN_CHAR_NONSPACING || c == SN_CHAR_MARK) return true;
+        bool joiner = near[i] == 0x200C || near[i] == 0x200D;
+        if (c == SN_CHAR_WORD || c == SN_CHAR_NONSPACING || c == SN_CHAR_MARK || joiner)
+            return true;
     }
     return false;
 }

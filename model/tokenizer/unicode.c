@@ -11,6 +11,12 @@ bool sn_unicode_need(sn_tokenizer *t, sn_error *err) {
     return t->unicode = true;
 }
 
+/* symbols that count as letters: in circles and squares */
+static bool is_enclosed_letter(uint32_t cp) {
+    return (cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) ||
+           (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
+}
+
 sn_char_class sn_unicode_class(uint32_t cp) {
     switch (utf8proc_category((utf8proc_int32_t)cp)) {
     case UTF8PROC_CATEGORY_LU:
@@ -32,7 +38,7 @@ sn_char_class sn_unicode_class(uint32_t cp) {
     case UTF8PROC_CATEGORY_CO:
         return SN_CHAR_CONTROL;
     default:
-        return SN_CHAR_OTHER;
+        return is_enclosed_letter(cp) ? SN_CHAR_WORD : SN_CHAR_OTHER;
     }
 }
 

@@ -18,7 +18,7 @@ bool sn_unicode_normalize(sn_form form, const char *text, size_t size, sn_bytes 
 
 typedef enum sn_char_class {
     SN_CHAR_OTHER,      /* none of these */
-    SN_CHAR_WORD,       /* letters, digits, letter numbers, connectors: \w without marks */
+    SN_CHAR_WORD,       /* Alphabetic, digits, connectors, without marks */
     SN_CHAR_NONSPACING, /* category Mn */
     SN_CHAR_MARK,       /* categories Mc, Me */
     SN_CHAR_CONTROL     /* categories Cc, Cf, Co */

@@ -649,6 +649,23 @@ static const struct {
     {NORM("Sequence", ", \"normalizers\": [{\"type\": \"Lowercase\"}, {\"type\": \"Prepend\", "
                       "\"prepend\": \"X\"}]"),
      "AB", "Xab"},
+#define ADDED(rest) "\"added_tokens\": [{\"id\": 1, \"content\": \"<m>\"" rest "}]"
+#define WHOLE ", \"single_word\": true"
+    {ADDED(""), "<m>a <m>b", "<m>|a |<m>|b"},
+    {ADDED(", \"lstrip\": true"), "<m>a \t<m> b <m>", "<m>|a|<m>| b|<m>"},
+    {ADDED(", \"rstrip\": true"), "<m> a <m> \tb<m> ", "<m>|a |<m>|b|<m>"},
+    {ADDED(", \"lstrip\": true, \"rstrip\": true"), "<m> <m>  a", "<m>|<m>|a"},
+    {ADDED(WHOLE), "<m> <m>a", "<m>| <m>a"},
+    {ADDED(WHOLE), "<m> a<m> <m>_ -<m>", "<m>| a<m> <m>_ -|<m>"},
+    {ADDED(WHOLE), "<m>.<m>\u00e9 \u00e9<m>", "<m>|.<m>\u00e9 \u00e9<m>"},
+    {ADDED(WHOLE), "<m> \u4e2d<m>\u3002<m>", "<m>| \u4e2d<m>\u3002|<m>"},
+    {ADDED(WHOLE), "<m> <m>\u0301", "<m>| <m>\u0301"},
+    {ADDED(WHOLE), "<m> <m>\u200d", "<m>| <m>\u200d"},
+    {ADDED(WHOLE), "<m> <m>\u24d0", "<m>| <m>\u24d0"},
+    {ADDED(WHOLE ", \"lstrip\": true"), "<m> a <m>b <m>", "<m>| a <m>b|<m>"},
+    {ADDED(", \"normalized\": false") ", " NORM(
+         "Replace", ", \"pattern\": {\"String\": \"<\"}, \"content\": \"(\""),
+     "<m>(m><", "<m>|(m>("},
 };
 
 static void pieces_of_steps(void **state) {
