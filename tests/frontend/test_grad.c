@@ -336,6 +336,50 @@ static void kinks(void **state) {
     sn_module_free(m);
 }
 
+/* Ties, targets that are not classes, sinks of any size, frequencies of positions. */
+static void conventions(void **state) {
+    (void)state;
+    enum { ROWS = 4, N = 3 };
+    sn_module *m = sn_module_new("conventions");
+    sn_entry_begin(m, "f");
+    sn_tensor x = sn_input(m, "x", SN_F64, ROWS, N), z = sn_input(m, "z", SN_F64, ROWS, 1), g[3];
+    sn_tensor target = sn_input(m, "target", SN_I32, ROWS), y = sn_input(m, "y", SN_F64, ROWS);
+    static double x_of[ROWS][N] = {{1, 2, 3}, {0, -1, 2}, {5, 0, 1}, {2, 2, 1}};
+    static double z_of[ROWS] = {0, -INFINITY, 1, -2}, y_of[ROWS] = {2, 2, 1, 2};
+    static int32_t classes[ROWS] = {-1, 1, N, 0}, places[ROWS] = {0, 0, 1, 0};
+    sn_tensor p = SN_NODE(m, softmax, SN_ATTRS(SN_INT(axis, 1)), x, z), w = sn_square(x);
+    sn_tensor place = sn_input(m, "place", SN_I32, ROWS), most = sn_scatter_max(y, 0, place, 3);
+    sn_grad(sn_sum_all(sn_cross_entropy(x, target)), 1, &x, &g[0]);
+    sn_grad(sn_sum_all(sn_mul(p, w)), 1, &z, &g[1]);
+    sn_grad(sn_sum_all(sn_mul(sn_slice(most, 0, 0, 2), 6)), 1, &y, &g[2]);
+    sn_eval *ev = sn_eval_new(m, NULL);
+    sn_eval_bind(ev, "x", x_of, sizeof x_of), sn_eval_bind(ev, "z", z_of, sizeof z_of);
+    sn_eval_bind(ev, "y", y_of, sizeof y_of), sn_eval_bind(ev, "place", places, sizeof places);
+    sn_eval_bind(ev, "target", classes, sizeof classes);
+    const sn_value *of_x = finite_gradient(ev, g[0]), *of_z = finite_gradient(ev, g[1]),
+                   *of_y = finite_gradient(ev, g[2]);
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0, flow = 0, own = exp(z_of[r]);
+        for (int i = 0; i < N; i++) sum += exp(x_of[r][i]);
+        for (int i = 0; i < N; i++) {
+            bool valid = classes[r] >= 0 && classes[r] < N;
+            double want = valid ? exp(x_of[r][i]) / sum - (i == classes[r]) : 0;
+            assert_true(fabs(of_x->data[r * N + i] - want) < 1e-12);
+            flow += exp(x_of[r][i]) / (sum + own) * x_of[r][i] * x_of[r][i];
+        }
+        assert_true(fabs(of_z->data[r] + own / (sum + own) * flow) < 1e-12);
+        assert_true(of_y->data[r] == (r == 2 ? 6 : 2)); /* three equal ones share */
+    }
+    sn_eval_free(ev);
+    static double f_of[2] = {0.7, 0.01}, h_of[12];
+    sn_tensor h = sn_input(m, "h", SN_F64, 3, 4), f = sn_input(m, "f", SN_F64, 2), wrt[] = {h};
+    for (int i = 0; i < 12; i++) h_of[i] = sin(i) + 0.3;
+    sn_arg_binding value[] = {SN_BIND("h", SN_F64, h_of, 3, 4), SN_BIND("f", SN_F64, f_of, 2)};
+    sn_tensor turned = sn_rope(h, sn_iota(m, SN_I32, 0, 3), .freq = f);
+    GRADIENT_OK(sn_sum_all(sn_mul(sn_square(turned), turned)), wrt, value);
+    sn_module_free(m);
+}
+
 /* ---- mistakes ---- */
 
 static void expect_error(sn_module *m, const char *const *words) {
@@ -502,6 +546,7 @@ int main(void) {
         cmocka_unit_test(constants_and_unused),
         cmocka_unit_test(forward_is_shared),
         cmocka_unit_test(kinks),
+        cmocka_unit_test(conventions),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(check_needs_values),
         cmocka_unit_test(check_finds_errors),

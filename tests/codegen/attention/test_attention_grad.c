@@ -109,7 +109,7 @@ static const variant variants[] = {
      .table = {{34}, {17}}},
     {"dropout", 2, 2, 1, 100, 100, 16, 16, .causal = true, .dropout = 0.25},
     {"dropout, whole words", 1, 3, 3, 64, 128, 16, 8, .dropout = 0.5},
-    {"dropout, few queries", 2, 2, 2, 5, 70, 16, 16, .dropout = 0.1},
+    {"dropout, few queries", 2, 4, 2, 5, 70, 16, 16, .dropout = 0.1},
     {"dropout, buckets", 1, 2, 2, 100, 100, 8, 8, .dropout = 0.3, .score = score_buckets,
      .n_table = 1, .table = {{BUCKETS, 2}}},
 };

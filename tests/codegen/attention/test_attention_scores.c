@@ -324,6 +324,68 @@ static void of_types(void **state) {
     if (!ok) fail_msg("%s", why);
 }
 
+/* One more term of each row's sum, of few queries over so many keys that these are split, and with heads
+ * behind queries in memory. */
+static sn_tensor score_exp(const sn_score_ctx *c) {
+    return sn_exp(c->score);
+}
+
+static void of_sinks(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("sinks");
+    for (int i = 0; i < 3; i++) {
+        char name[] = {'m', (char)('0' + i), 0};
+        int rows = i == 1 ? 3 : 1, keys = i == 1 ? 70 : 1100;
+        sn_tensor q = sn_input(m, name, SN_F32, 1, 2, rows, D);
+        name[0] = 'k';
+        sn_tensor k = sn_input(m, name, SN_F32, 1, 2, keys, D);
+        name[0] = 'v';
+        sn_tensor v = sn_input(m, name, SN_F32, 1, 2, keys, DV);
+        name[0] = 's';
+        sn_tensor z = sn_transpose(sn_input(m, name, SN_F32, 1, rows, 2), 0, 2, 1);
+        sn_entry_output(m, sn_entry_add(m, name), "y",
+                        i < 2 ? sn_attention(q, k, v, .sink = z)
+                              : sn_attention(q, k, v, .weight = score_exp,
+                                             .divide = SN_DIVIDE_BY_SUM, .sink = z));
+    }
+    sn_options o = {.level = 4, .threads = 2};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 4, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
+/* Biases by the distance, from two tables, and by a number that only looks like one: rounded places. */
+static sn_tensor score_distances(const sn_score_ctx *c) {
+    sn_tensor far = sn_add(sn_sub(c->q, c->k), 69), rounded[2];
+    for (int i = 0; i < 2; i++) {
+        sn_tensor at = sn_cast(i ? c->k : c->q, SN_F32);
+        rounded[i] = sn_cast(sn_mul(at, 0.3), SN_I32);
+    }
+    sn_tensor x = sn_add(c->score, sn_at(c->captured[0], far, c->h));
+    x = sn_add(x, sn_mul(sn_at(c->captured[1], far), 0.5));
+    return sn_add(x, sn_at(c->captured[2], sn_add(sn_sub(rounded[0], rounded[1]), 21)));
+}
+
+static void of_distances(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("distances");
+    sn_tensor in[6] = {
+        sn_input(m, "q", SN_F32, 1, 2, 70, D),  sn_input(m, "k", SN_F32, 1, 2, 70, D),
+        sn_input(m, "v", SN_F32, 1, 2, 70, DV), sn_input(m, "a", SN_F32, 139, 2),
+        sn_input(m, "b", SN_F32, 139),          sn_input(m, "c", SN_F32, 43)};
+    sn_tensor y = sn_attention(in[0], in[1], in[2], .score = score_distances,
+                               .captured = {in[3], in[4], in[5]});
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_entry_output(m, e, "y", y);
+    ac_gradients(e, y, 6, in);
+    sn_options o = {.level = 4, .threads = 2};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 8, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
 /* Attention of so many queries, or dropout alone. */
 static sn_tensor dropped(sn_module *m, int queries, double rate) {
     sn_tensor q = sn_input(m, "q", SN_F32, 1, 2, 20, D), k = sn_input(m, "k", SN_F32, 1, 2, 21, D);
@@ -383,7 +445,7 @@ static size_t all_settings(setting *to) {
 
 int main(int argc, char **argv) {
     static setting all[MAX_SETTINGS];
-    static struct CMUnitTest tests[MAX_SETTINGS + 5];
+    static struct CMUnitTest tests[MAX_SETTINGS + 7];
     size_t n = sizeof few_settings / sizeof *few_settings;
     memcpy(all, few_settings, sizeof few_settings);
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
@@ -400,5 +462,7 @@ int main(int argc, char **argv) {
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_places);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_types);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(at_the_rate);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_sinks);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_distances);
     return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
 }
