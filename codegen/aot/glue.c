@@ -242,6 +242,17 @@ static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, 
     em_endif(e, &br);
 }
 
+static em_val embedded(em *e, const sn_aot *a) {
+    char name[96];
+    snprintf(name, sizeof name, "%s_weights_image", a->name);
+    em_val g = LLVMGetNamedGlobal(e->mod, name);
+    if (g) return g;
+    g = LLVMAddGlobal(e->mod, e->i8, name);
+    LLVMSetVisibility(
+        g, LLVMHiddenVisibility); /* defined in this object: not accessed through the GOT */
+    return g;
+}
+
 /* int NAME_init(NAME *m, const void *weights, int64_t bytes) */
 #define AOT_INIT_PARAMS(P) P(ptr, m) P(ptr, weights) P(i64, bytes)
 SN_AOT_SIGNATURE(i32, aot_init, AOT_INIT_PARAMS)
@@ -249,6 +260,11 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
     aot_init_args q = aot_init_begin(e, a, "init", true);
     em_var status = em_let(e, aot_model_call(e, begin, (aot_model_args){.m = q.m}));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    if (a->o->embed_weights) {
+        em_val none = is_null(e, q.weights);
+        q.weights = em_select(e, none, embedded(e, a), q.weights);
+        q.bytes = em_select(e, none, em_i64(e, (int64_t)a->weight_bytes), q.bytes);
+    }
     take_weights(e, check, q.m, q.weights, q.bytes, status);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
@@ -371,17 +387,6 @@ static void unmap(em *e, const sn_aot *a, em_val p, em_val bytes) {
         system_call(e, "UnmapViewOfFile", "ip", &p);
     else
         system_call(e, "munmap", "ipl", (em_val[]){p, bytes});
-}
-
-static em_val embedded(em *e, const sn_aot *a) {
-    char name[96];
-    snprintf(name, sizeof name, "%s_weights_image", a->name);
-    em_val g = LLVMGetNamedGlobal(e->mod, name);
-    if (g) return g;
-    g = LLVMAddGlobal(e->mod, e->i8, name);
-    LLVMSetVisibility(
-        g, LLVMHiddenVisibility); /* defined in this object: not accessed through the GOT */
-    return g;
 }
 
 /* int NAME_open(NAME *m, const char *path) */

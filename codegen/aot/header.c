@@ -364,7 +364,7 @@ static const char middle[] =
     "/* Maps the weights file and checks that it belongs to this code (not its contents)$e.\n"
     " * Chooses the most capable target that this CPU runs. */\n"
     "int $n_open($n *m, const char *path);\n"
-    "/* The same with weights that are in memory, which must stay there. */\n"
+    "/* The same with weights that are in memory, which must stay there$m. */\n"
     "int $n_init($n *m, const void *weights, int64_t bytes);\n"
     "void $n_close($n *m);\n"
     "/* Maps all pages of the weights file at once, and reads them from the disk if need be, so "
@@ -513,6 +513,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
          a->openmp ? "of a call, if fewer than max_threads; 0: these" : "ignored in this artefact"},
         {'d', a->openmp ? "OpenMP's default number for the calling thread" : "1"},
         {'e', a->o->embed_weights ? ";\n * path NULL: the weights that are in the object" : ""},
+        {'m', a->o->embed_weights ? "; NULL: those in the object" : ""},
         {'f', first_values ? "Zeroed memory is not sufficient: the state contains parameters."
                            : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},

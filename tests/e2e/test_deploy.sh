@@ -179,6 +179,10 @@ program() {
     if ! ldd moved/story | grep -q libasan; then
         compile lone --exe --static --threads none --embed-weights --weights int8 --cache int8
         ldd lone/story >out 2>&1 && fail "a static program has libraries: $(cat out)"
+        bare="$source/tests/e2e/artefact/bare.c"
+        $cc $bare -Ilone lone/story.o -o bare && ./bare || fail "weights of the object by init"
+        [ "$(uname -m)" != x86_64 ] || # nothing but memset and memcpy is needed
+            $cc -static -nostdlib -Wl,--gc-sections,-e,main $bare -Ilone lone/story.o -o bare || fail "without a system"
         rm lone/story.o
         narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --cache int8 --backend native)
         same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
