@@ -177,8 +177,9 @@ static bool print_text(const web *w, const char *file, FILE *f) {
 
 static bool print_module(const web *w, FILE *f) {
     static const char *const parts[] = {FOLDER "model.js",          FOLDER "tokenizer.js",
-                                        FOLDER "tokenizer_json.js", FOLDER "text.js",
-                                        FOLDER "translate.js",      FOLDER "workers.js"};
+                                        FOLDER "tokenizer_json.js", FOLDER "sentencepiece.js",
+                                        FOLDER "text.js",           FOLDER "translate.js",
+                                        FOLDER "workers.js"};
     const size_t n = sizeof parts / sizeof *parts - !w->r->memory;
     fprintf(f, "// %s.js: made by Sinter %s.\n\nexport const artefact = ", w->o->name,
             w->manifest.version);

@@ -2,7 +2,8 @@
 # web_text.sh: a part of test_deploy.sh web. The module reads tokenizer.json: ids of Hugging Face, text, classes and
 # embeddings of the program.
 pieces=$source/tests/data/tokenizers/pieces
-for kind in bert bert_cased bert_accents roberta llama3 gemma; do
+same_ids="bert bert_cased bert_accents roberta llama3 digits llama gemma t5 xlm"
+for kind in $same_ids words; do
     mkdir -p "tok/$kind" && cp "$pieces/$kind.json" "tok/$kind/tokenizer.json"
 done
 mkdir tok/vocab && cp "$source/tests/data/tokenizers/bert/vocab.txt" tok/vocab
@@ -18,17 +19,18 @@ END
 cat >web/text.js <<'END'
 import fs from 'node:fs';
 import { load } from './kinds.js';
-const [pieces, other] = process.argv.slice(2), read = (file) => fs.readFileSync(file, 'utf8').split('\n');
+const [pieces, other, ...kinds] = process.argv.slice(2), read = (file) => fs.readFileSync(file, 'utf8').split('\n');
 const open = (kind) => load({ tokenizer: new URL(`../tok/${kind}/`, import.meta.url) });
 const strings = fs.readFileSync(`${pieces}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n').slice(0, -1);
-for (const kind of ['bert', 'bert_cased', 'bert_accents', 'roberta', 'llama3']) {
+for (const kind of kinds) {
   const m = await open(kind), want = read(`${pieces}/${kind}.ids`);
   const whole = (s) => [...m.tokenizer.before, ...m.encode(s), ...m.tokenizer.after].join(' ');
   const same = (s, i) => `${m.encode(s).join(' ')}\t${whole(s)}` === want[i];
   const back = kind !== 'llama3' || strings.every((s) => s.includes('<s>') || m.tokenizer.decode(m.encode(s)) === s);
   console.log(kind, strings.filter(same).length === strings.length, strings.length > 70, back);
+  console.log('text', kind, JSON.stringify(m.tokenizer.decode(want[38].split('\t')[1].split(' ').map(Number))));
 }
-await open('gemma').catch((e) => console.log('gemma', e.message));
+await open('words').catch((e) => console.log('words', e.message));
 const vocab = await open('vocab'), texts = fs.readFileSync(`${other}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n');
 const ids = read(`${other}/bert/ids.txt`);
 console.log('vocab', texts.slice(0, -1).findIndex((s, i) => vocab.encode(s).join(' ') !== ids[i].trim()));
@@ -42,9 +44,13 @@ console.log('near', far.length, Math.max(...far) < 1e-5);
 for (const text of ['', 'x '.repeat(40)]) try { m.embed(text); } catch (e) { console.log(e.message); }
 END
 "$sinter" embed kinds -f lines --backend native >vectors
-node web/text.js "$pieces" "$source/tests/data/tokenizers" >web/out 2>&1 || fail "the encoder in Node ends with $?"
-for kind in bert bert_cased bert_accents roberta llama3; do
+node web/text.js "$pieces" "$source/tests/data/tokenizers" $same_ids >web/out 2>&1 || fail "the encoder in Node ends with $?"
+for kind in $same_ids; do
     grep -q "^$kind true true true" web/out || fail "ids of $kind"
+done
+for kind in llama t5; do # bos is between them
+    text=$(sed -n 39p "$pieces/$kind.ids" | cut -f 2 | "$sinter" tokenizer decode "tok/$kind" | sed 's/\t/\\t/g')
+    grep -qxF "text $kind \"$text\"" web/out || fail "text of $kind: $text"
 done
 [ "$(grep '^[01]  ' web/out | sort -u | wc -l)" -gt 1 ] || fail "all texts have one probability"
 same "classes" "$(grep '^[01]  ' web/out)" "$("$sinter" classify kinds -f lines --backend native)"
@@ -52,7 +58,7 @@ while read -r line; do
     ids=$(printf '%s' "$line" | "$sinter" tokenizer encode kinds --special)
     grep -q "^ids $ids\$" web/out || fail "ids of $line"
 done <lines
-for line in "gemma .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
+for line in "words .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
     "kinds: embed: T is 42, not 1 to 32"; do
     grep -q "^$line" web/out || fail "no line \"$line\""
 done

@@ -1,5 +1,5 @@
 // tokenizer_json.js: Hugging Face's tokenizers: WordPiece (BERT) and byte-level byte-pair encoding (GPT-2, Llama 3) of
-// a tokenizer.json, and BERT's vocab.txt. Ids are those of `sinter tokenizer encode`.
+// a tokenizer.json (sentencepiece.js has others), and BERT's vocab.txt. Ids are those of `sinter tokenizer encode`.
 
 const unsupported = (what, value) => new SinterError(`tokenizer.json: the module does not read ${what} ` +
   `"${value ?? '(no type)'}": load with { tokenizer: false } and use token ids`);
@@ -98,13 +98,23 @@ const literally = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
 
 // ---- pre-tokenizers: text to pieces ----
 
+// Whether a piece joins the one before it: whether they match.
+const joins = {
+  Isolated: () => false, Removed: () => false, Contiguous: (a, b) => a === b, MergedWithPrevious: (a, b) => !a && b,
+  MergedWithNext: (a, b) => a && !b,
+};
+
 // Pieces that match (Removed: are dropped), and what is between them.
-function splitText(text, regex, removed, invert) {
+function splitText(text, regex, behavior, invert) {
   const pieces = [];
-  let done = 0;
+  let done = 0, before; // whether the last piece matches
   const push = (end, matched) => {
-    if (end > done && !(removed && matched !== invert)) pieces.push(text.slice(done, end));
+    const piece = text.slice(done, end), match = matched !== invert;
     done = end;
+    if (!piece || (behavior === 'Removed' && match)) return;
+    if (pieces.length && joins[behavior](before, match)) pieces[pieces.length - 1] += piece;
+    else pieces.push(piece);
+    before = match;
   };
   for (const m of text.matchAll(regex)) {
     if (!m[0]) continue;
@@ -117,9 +127,9 @@ function splitText(text, regex, removed, invert) {
 
 function makeSplit(step) {
   const { Regex, String: string } = step.pattern, behavior = step.behavior ?? 'Isolated';
-  if (!['Isolated', 'Removed'].includes(behavior)) throw unsupported('the split behavior', behavior);
+  if (!Object.hasOwn(joins, behavior)) throw unsupported('the split behavior', behavior);
   const regex = Regex ? compilePattern(Regex) : new RegExp(literally(string), 'gu');
-  return (text) => splitText(text, regex, behavior === 'Removed', step.invert ?? false);
+  return (text) => splitText(text, regex, behavior, step.invert ?? false);
 }
 
 const gpt2Pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -129,7 +139,7 @@ function makeByteLevel(step) {
   const regex = step.use_regex ?? true ? compilePattern(gpt2Pattern) : null, prefix = step.add_prefix_space ?? true;
   return (text) => {
     const all = prefix && text[0] !== ' ' ? ` ${text}` : text;
-    return regex ? splitText(all, regex, false, false) : [all];
+    return regex ? splitText(all, regex, 'Isolated', false) : [all];
   };
 }
 
@@ -137,7 +147,7 @@ const preTokenizers = {
   BertPreTokenizer: () => (text) => text.match(bertPattern) ?? [],
   ByteLevel: makeByteLevel,
   Split: makeSplit,
-  Digits: (step) => (text) => splitText(text, step.individual_digits ? /\p{N}/gu : /\p{N}+/gu, false, false),
+  Digits: (step) => (text) => splitText(text, step.individual_digits ? /\p{N}/gu : /\p{N}+/gu, 'Isolated', false),
 };
 
 // ---- models: a piece to ids ----
@@ -150,11 +160,15 @@ const byteLetters = (() => {
 const letterBytes = new Map(byteLetters.map((letter, b) => [letter, b]));
 const spellBytes = (text) => Array.from(utf8.encode(text), (b) => byteLetters[b]).join('');
 
+function refuseAffixes(model) {
+  for (const affix of ['continuing_subword_prefix', 'end_of_word_suffix'])
+    if (model[affix]) throw unsupported(affix, model[affix]);
+}
+
 // Byte-level byte-pair encoding. The vocabulary writes bytes as letters.
 class BytePairs {
   constructor(t, model) {
-    for (const affix of ['continuing_subword_prefix', 'end_of_word_suffix'])
-      if (model[affix]) throw unsupported(affix, model[affix]);
+    refuseAffixes(model);
     this.t = t;
     this.wholeFirst = model.ignore_merges ?? false;
     this.rank = new Map();
@@ -271,7 +285,8 @@ class JsonTokenizer {
     this.after = [];
     this.makeModel(root, splits.findIndex((s) => s.type === 'ByteLevel'), splits.length - 1);
     this.split = makeSteps(splits, 'the pre_tokenizer', preTokenizers);
-    for (const [text, id] of Object.entries(root.model.vocab)) this.addText(id, this.model.key(text));
+    const { vocab } = root.model, texts = Array.isArray(vocab) ? vocab.map(([text], id) => [text, id]) : Object.entries(vocab);
+    for (const [text, id] of texts) this.addText(id, this.model.key(text));
     this.model.check();
     this.longest = this.token.reduce((n, text) => Math.max(n, text.length), 1);
     const added = (root.added_tokens ?? []).map((a) => this.takeAdded(a));
@@ -280,9 +295,12 @@ class JsonTokenizer {
     this.finish(added, config ?? {}, templated);
   }
   makeModel({ model, decoder }, byteLevel, last) {
-    const type = modelType(model);
+    const type = modelType(model), pieces = { BPE: CharPairs, Unigram: Unigrams }[type];
+    if (pieces && byteLevel < 0) {
+      this.model = new pieces(this, model, decoder);
+      return;
+    }
     if (type !== 'BPE' && type !== 'WordPiece') throw unsupported('the model', type);
-    if (type === 'BPE' && byteLevel < 0) throw unsupported('BPE without', 'ByteLevel');
     if (byteLevel >= 0 && (type !== 'BPE' || byteLevel !== last)) throw unsupported('steps after', 'ByteLevel');
     const wanted = type === 'BPE' ? 'ByteLevel' : 'WordPiece';
     if (decoder && decoder.type !== wanted) throw unsupported('the decoder', decoder.type);
@@ -354,9 +372,9 @@ class JsonTokenizer {
     return { tokens, regex: tokens.size ? new RegExp([...tokens.keys()].map(literally).join('|'), 'gu') : null };
   }
   // Added tokens stand for themselves; the text between them is normalized, searched again, then split.
-  encodeSpan(text, late, out) {
+  encodeSpan(text, late, out, whole) {
     const { tokens, regex } = this.added[late];
-    let done = 0;
+    let done = 0, first = whole; // first: the text begins here
     for (let at = 0; regex;) {
       regex.lastIndex = at;
       const m = regex.exec(text);
@@ -366,22 +384,24 @@ class JsonTokenizer {
       if (a.single_word && (wordEnd.test(text.slice(Math.max(0, m.index - 2), m.index)) ||
           wordStart.test(text.slice(at, at + 2)))) continue;
       const left = text.slice(done, m.index);
-      this.encodeRest(a.lstrip ? left.replace(spaceEnd, '') : left, late, out);
+      this.encodeRest(a.lstrip ? left.replace(spaceEnd, '') : left, late, out, first);
+      first = false;
       out.push(a.id);
       if (a.rstrip) at += spaceStart.exec(text.slice(at))[0].length;
       done = at;
     }
-    this.encodeRest(text.slice(done), late, out);
+    this.encodeRest(text.slice(done), late, out, first);
   }
-  encodeRest(text, late, out) {
+  encodeRest(text, late, out, first) {
     if (!text) return;
-    if (!late) this.encodeSpan(this.normalized(text), 1, out);
-    else for (const piece of this.split.reduce((list, step) => list.flatMap(step), [text]))
+    const apply = (list, step) => list.flatMap((piece, i) => step(piece, first && !i));
+    if (!late) this.encodeSpan(this.normalized(text), 1, out, first);
+    else for (const piece of this.split.reduce(apply, [text]))
       for (const id of this.model.encode(piece)) out.push(id);
   }
   encode(text) {
     const out = [];
-    this.encodeSpan(text.replace(/\p{Cs}/gu, '\uFFFD'), 0, out);
+    this.encodeSpan(text.replace(/\p{Cs}/gu, '\uFFFD'), 0, out, true);
     return out;
   }
   decode(ids) {
