@@ -375,8 +375,8 @@ static void conventions(void **state) {
     sn_tensor h = sn_input(m, "h", SN_F64, 3, 4), f = sn_input(m, "f", SN_F64, 2), wrt[] = {h};
     for (int i = 0; i < 12; i++) h_of[i] = sin(i) + 0.3;
     sn_arg_binding value[] = {SN_BIND("h", SN_F64, h_of, 3, 4), SN_BIND("f", SN_F64, f_of, 2)};
-    sn_tensor turned = sn_rope(h, sn_iota(m, SN_I32, 0, 3), .freq = f);
-    GRADIENT_OK(sn_sum_all(sn_mul(sn_square(turned), turned)), wrt, value);
+    sn_tensor rotated = sn_rope(h, sn_iota(m, SN_I32, 0, 3), .freq = f);
+    GRADIENT_OK(sn_sum_all(sn_mul(sn_square(rotated), rotated)), wrt, value);
     sn_module_free(m);
 }
 

@@ -78,7 +78,7 @@ static void computed_indices(void **state) {
                 assert_memory_equal(y[1], table[0], sizeof y[1]);
             err = (sn_error){0};
             int64_t none[] = {0}, no_rows[] = {0, 2}; /* nothing is looked up */
-            in[0].shape = none, out.shape = no_rows;
+            in[0].shape = none, in[0].data = NULL, out.shape = no_rows;
             if (!sn_run(s, "main", in, 2, &out, 1, &err)) fail_msg("%s", err.message);
             sn_session_free(s);
             sn_program_free(p);
