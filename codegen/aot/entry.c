@@ -62,9 +62,9 @@ void sn_aot_take_pool(em *e, em_val m) {
 }
 
 em_val sn_aot_default_threads(em *e, const sn_aot *a) {
-    em_val n = a->openmp    ? thread_number(e, "omp_get_max_threads")
-               : a->workers ? sn_aot_get(e, pool(e), e->i64, offsetof(sn_threads, n))
-                            : em_i64(e, 1);
+    em_val n = LLVMConstNull(e->i64);
+    if (a->openmp) n = thread_number(e, "omp_get_max_threads");
+    if (a->workers) n = sn_aot_get(e, pool(e), e->i64, offsetof(sn_threads, n));
     n = em_imin(e, em_imax(e, n, 1), SN_MAX_THREADS);
     return em_int_cast(e, n, e->i16);
 }

@@ -9,16 +9,20 @@ static em_type scalable(em *e, em_type elem) {
     return LLVMScalableVectorType(elem, (unsigned)(QUAD_BITS / bits));
 }
 
-/* v as a value of a scalable type. */
+/* v as a value of type t, one of both is scalable: args and 0, where v begins. */
+static em_val as_type(em *e, const char *name, em_type t, em_val *args, int n) {
+    em_type over[] = {t, LLVMTypeOf(args[n - 1])};
+    args[n] = em_i64(e, 0);
+    return em_intrinsic(e, name, over, 2, args, n + 1);
+}
+
 static em_val to_scalable(em *e, em_val v) {
-    em_type over[] = {scalable(e, em_elem_type(v)), LLVMTypeOf(v)};
-    em_val args[] = {LLVMGetPoison(over[0]), v, em_i64(e, 0)};
-    return em_intrinsic(e, "llvm.vector.insert", over, 2, args, 3);
+    em_type t = scalable(e, em_elem_type(v));
+    return as_type(e, "llvm.vector.insert", t, (em_val[3]){LLVMGetPoison(t), v}, 2);
 }
 
 static em_val to_fixed(em *e, em_val v, em_type t) {
-    em_type over[] = {t, LLVMTypeOf(v)};
-    return em_intrinsic(e, "llvm.vector.extract", over, 2, (em_val[]){v, em_i64(e, 0)}, 2);
+    return as_type(e, "llvm.vector.extract", t, (em_val[2]){v}, 1);
 }
 
 em_val em_sve(em *e, const char *name, bool overloaded, const em_val *args, int n) {
