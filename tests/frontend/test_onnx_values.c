@@ -560,6 +560,12 @@ static void scores(void **state) {
          {"f 1,1,1,2 2.4768117 4.4768117", "f 1,1,1,2 0.8807971 0.1192029"}},
         {HEAD "Attention(q,k,v,b) scale=1.0 qk_matmul_output_mode=3",
          {"f 1,1,1,2 4.4898377 6.4898377", "f 1,1,1,2 0.3775407 0.6224593"}},
+        {HEAD "Attention(q,k,v) scale=2.0 qk_matmul_output_mode=3 right_window_size=0",
+         {"f 1,1,1,2 2 4", "f 1,1,1,2 1 0"}},
+        {HEAD "Attention(q,k,v) scale=2.0 qk_matmul_output_mode=3 right_window_size=1",
+         {"f 1,1,1,2 2.4768117 4.4768117", "f 1,1,1,2 0.8807971 0.1192029"}},
+        {HEAD "Attention(q,k,v) scale=2.0 qk_matmul_output_mode=3 left_window_size=0",
+         {"f 1,1,1,2 2.4768117 4.4768117", "f 1,1,1,2 0.8807971 0.1192029"}},
     };
     check_rows(rows, sizeof rows / sizeof *rows);
 }

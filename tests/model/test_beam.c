@@ -141,6 +141,44 @@ static void ties_go_to_the_lowest(void **state) {
     sn_beam_free(b);
 }
 
+/* The steps until a search with two beams is done, if each token has the same logits after any other. */
+static void stops(void **state) {
+    (void)state;
+    static const struct {
+        sn_beam_stop stop;
+        double penalty, p[V];
+        int max_tokens, steps;
+    } cases[] = {
+        {SN_BEAM_STOP_FULL, 0, {0.4, 0.15, 0.1, 0.35}, 10, 2},
+        {SN_BEAM_STOP_LIKELY, 0, {0.4, 0.15, 0.1, 0.35}, 10, 3},
+        {SN_BEAM_STOP_SURE, 0, {0.4, 0.15, 0.1, 0.35}, 10, 3},
+        {SN_BEAM_STOP_FULL, 1, {0.3, 0.12, 0.08, 0.5}, 10, 2},
+        {SN_BEAM_STOP_LIKELY, 1, {0.3, 0.12, 0.08, 0.5}, 10, 2},
+        {SN_BEAM_STOP_SURE, 1, {0.3, 0.12, 0.08, 0.5}, 10, 8},
+        {SN_BEAM_STOP_SURE, 1, {0.3, 0.12, 0.08, 0.5}, 5, 4},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int32_t end = EOS;
+        const sn_beam_options o = {.beams = 2,
+                                   .eos = &end,
+                                   .n_eos = 1,
+                                   .max_tokens = cases[c].max_tokens,
+                                   .length_penalty = cases[c].penalty,
+                                   .stop = cases[c].stop};
+        sn_error err = {0};
+        sn_beam *b = sn_beam_new(&o, V, &err);
+        assert_non_null(b);
+        float logits[2 * V];
+        int32_t tokens[2], parents[2];
+        int steps = 0;
+        for (int i = 0; i < 2 * V; i++) logits[i] = (float)log(cases[c].p[i % V]);
+        for (; !sn_beam_done(b); steps++)
+            assert_true(sn_beam_step(b, logits, tokens, parents, &err));
+        assert_int_equal(steps, cases[c].steps);
+        sn_beam_free(b);
+    }
+}
+
 static void refused(void **state) {
     (void)state;
     static const sn_beam_options bad[] = {{.beams = 0, .max_tokens = 5},
@@ -168,8 +206,9 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wide_search_is_exact), cmocka_unit_test(one_beam_is_greedy),
-        cmocka_unit_test(ties_go_to_the_lowest), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(wide_search_is_exact),
+                                       cmocka_unit_test(one_beam_is_greedy),
+                                       cmocka_unit_test(ties_go_to_the_lowest),
+                                       cmocka_unit_test(stops), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

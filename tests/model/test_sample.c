@@ -307,7 +307,7 @@ static void argmax_ties(void **state) {
  * that were noted or sampled, also when greedy. */
 static void min_p_and_penalty(void **state) {
     (void)state;
-    const float l[4] = {2, 1, -1, 1.9f}; /* exp: 1, 0.37, 0.05, 0.90 of the best */
+    const float l[4] = {2, 1, 0.5f, 1.9f}; /* exp: 1, 0.37, 0.22, 0.90 of the best */
     sn_error err = {0};
     sn_sample_options o = {.temperature = 1, .top_p = 1, .min_p = 0.3f, .seed = 3};
     sn_sampler *s = sn_sampler_new(&o, 4, &err);
@@ -323,7 +323,7 @@ static void min_p_and_penalty(void **state) {
     s = sn_sampler_new(&o, 4, &err);
     assert_int_equal(sn_sampler_next(s, l, &err), 0);
     assert_int_equal(sn_sampler_next(s, l, &err), 3); /* 0 has logit 1 now */
-    assert_int_equal(sn_sampler_next(s, l, &err), 0); /* 1, 1, -1, 0.95: the first of equal ones */
+    assert_int_equal(sn_sampler_next(s, l, &err), 0); /* 1, 1, 0.5, 0.95: the first of equal ones */
     const float low[4] = {-1, -1.5f, -3, -9};
     assert_int_equal(sn_sampler_next(s, low, &err), 1); /* -2, -1.5, -3, -18 */
     const int32_t more[2] = {1, 4};

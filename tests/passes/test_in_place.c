@@ -331,9 +331,38 @@ static void last_reading_loop(void **state) {
     sn_module_free(m);
 }
 
+/* What is computed from a parameter and a state is not computed once and for all. */
+static void states_beside_parameters(void **state) {
+    (void)state;
+    enum { WIDTH = 4 };
+    sn_module *m = sn_module_new("sums");
+    sn_tensor w = sn_param(m, "w", SN_F32, WIDTH), a = sn_state(m, "a", SN_F32, WIDTH);
+    sn_entry_begin(m, "step");
+    sn_tensor next = sn_add(sn_mul(a, 2), w);
+    sn_output("next", next);
+    sn_assign(a, next);
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    float in[WIDTH] = {1, 2, 3, -4}, out[WIDTH];
+    const sn_arg_binding param = SN_BIND("w", SN_F32, in, WIDTH);
+    const sn_arg_binding result = SN_BIND("next", SN_F32, out, WIDTH);
+    sn_session *s = p ? sn_session_new_arrays(p, &param, 1, &err) : NULL;
+    if (!s) fail_msg("%s", err.message);
+    float factor = 0;
+    for (int t = 0; t < STEPS; t++) {
+        factor = 2 * factor + 1;
+        assert_true(sn_run(s, "step", NULL, 0, &result, 1, &err));
+        for (int i = 0; i < WIDTH; i++) assert_float_equal(out[i], factor * in[i], 0);
+    }
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_threads),
-                                       cmocka_unit_test(last_reading_loop)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_states), cmocka_unit_test(test_threads),
+        cmocka_unit_test(states_beside_parameters), cmocka_unit_test(last_reading_loop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,11 @@ static void wrong_header_lengths_are_rejected(void **state) {
         assert_null(open_raw("{}  ", 0, lengths[i], &e));
         expect_error(&e, SN_ERR_FILE, "hostile.safetensors", i ? "header length" : "belong to no");
     }
+    for (uint64_t n = 5; n <= 13; n++) { /* of 12 bytes */
+        sn_error e = {0};
+        assert_null(open_raw("{}  ", 0, n, &e));
+        expect_error(&e, SN_ERR_FILE, "hostile.safetensors", "header length");
+    }
     sn_error e = {0};
     assert_true(scratch_write(scratch_path("hostile.safetensors"), "1234567", 7));
     assert_null(sn_weights_open(scratch_path("hostile.safetensors"), &e));
