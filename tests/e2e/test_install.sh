@@ -74,6 +74,9 @@ END
 # shellcheck disable=SC2046,SC2086
 "$cc" $strict "$tmp/user/user.c" -o "$tmp/user/user" $(pkg-config --cflags --libs sinter_text)
 [ "$("$tmp/user/user")" = "10 tokens" ]
+# shellcheck disable=SC2046,SC2086
+"$cc" $strict -static "$tmp/user/user.c" -o "$tmp/user/alone" $(pkg-config --cflags --libs sinter_text | sed 's/-lcjson/-lsinter_program -lsinter_plain/')
+[ "$("$tmp/user/alone")" = "10 tokens" ]
 if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
 [ -e "$lib/libsinter.so.0" ]
 objdump -p "$lib/libsinter.so" | grep -q 'SONAME *libsinter.so.0$'
