@@ -149,10 +149,11 @@ static void *run_rank(void *arg) {
     return NULL;
 }
 
-/* What a rank has itself is added to the memory of the terms that are scattered. */
+/* What a rank has itself is added to the memory of the terms, and a term of all ranks to their sum. */
 static bool add_own_terms(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err) {
     (void)ctx, (void)err;
     for (int i = 0; n->op == SN_OP_reduce_scatter && !summed && i < ROWS * WIDTH; i++) x[i] += 1;
+    for (int i = 0; n->op == SN_OP_all_reduce && i < PART * WIDTH; i++) x[i] += summed ? 0.25F : 1;
     return true;
 }
 
@@ -177,9 +178,9 @@ static bool run_roots(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err
             /* of the sum over ranks of x_root x, and of 3 times the root's sum on all ranks */
             float gradient = sent + (own == ROOT ? sum : 0) + 3;
             ok = out[0][r][i] == sent && out[1][r][i] == (own == ROOT ? sum : 0) &&
-                 out[2][r][i] == gradient && out[3][r][i] == sum && rest[r][i] == others &&
-                 rest[PART + r][i] == others && exchanged[r][i] == value(0, r, i) &&
-                 exchanged[PART + r][i] == value(1, r, i);
+                 out[2][r][i] == gradient && out[3][r][i] == sum + RANKS + 0.25F &&
+                 rest[r][i] == others && rest[PART + r][i] == others &&
+                 exchanged[r][i] == value(0, r, i) && exchanged[PART + r][i] == value(1, r, i);
             if (!ok) sn_fail(err, SN_ERR_INTERNAL, "another value in row %d", r);
         }
     return ok;
