@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <elf.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -491,6 +492,44 @@ static void forge(int i, const uint8_t *data, size_t size) {
     free(copy);
 }
 
+static void expect_refused(const sn_object *o, const char *name, const char *why) {
+    if (sn_object_check(o, true, name)) fail_msg("accepted: %s", why);
+}
+
+/* Changes that only one condition refuses. Counts the objects with relocations and with several symbols. */
+static void forge_fields(const sn_object *o, int *relocated, int *several) {
+    const Elf64_Ehdr *head = (const Elf64_Ehdr *)o->data;
+    Elf64_Shdr *section = (Elf64_Shdr *)(o->data + head->e_shoff);
+    assert_true(sn_object_check(o, true, NULL));
+    for (Elf64_Shdr *s = section; s < section + head->e_shnum; s++) {
+        Elf64_Rela *r = (Elf64_Rela *)(o->data + s->sh_offset);
+        Elf64_Sym *y = (Elf64_Sym *)(o->data + s->sh_offset), *last = y + s->sh_size / sizeof *y;
+        char *names = (char *)o->data + section[s->sh_link].sh_offset;
+        if (s->sh_type == SHT_RELA && s->sh_size) {
+            Elf64_Rela before = *r;
+            r->r_offset = section[s->sh_info].sh_size;
+            expect_refused(o, NULL, "a relocation behind its section");
+            *r = before, (*relocated)++;
+        }
+        if (s->sh_type != SHT_SYMTAB) continue;
+        char *end = names + section[s->sh_link].sh_size - 1;
+        *end = 'x';
+        expect_refused(o, NULL, "names without an end");
+        *end = 0;
+        for (Elf64_Sym *a = y + s->sh_info; a < last; a++)
+            for (Elf64_Sym *b = y + s->sh_info; b < last; b++) {
+                const char *name = names + a->st_name;
+                char *other = names + b->st_name, *at = other + strlen(name);
+                bool defined = a->st_shndx && b->st_shndx;
+                if (!defined || strncmp(other, name, strlen(name)) || *at != '_') continue;
+                assert_true(sn_object_check(o, true, name));
+                *at = 'x';
+                expect_refused(o, name, "a symbol that is not the entry's");
+                *at = '_', (*several)++;
+            }
+    }
+}
+
 static void forged_objects(void **state) {
     (void)state;
     sn_stats first = compile_and_run(dir);
@@ -530,6 +569,14 @@ static void forged_objects(void **state) {
         sn_elf_free(e);
     }
     assert_true(refused > 50);
+    int relocated = 0, several = 0;
+    for (int i = 0; i < files.n; i++) {
+        sn_object each = {malloc(files.whole[i].size - HEADER), files.whole[i].size - HEADER};
+        memcpy(each.data, files.whole[i].data + HEADER, each.size);
+        forge_fields(&each, &relocated, &several);
+        sn_object_free(&each);
+    }
+    assert_true(relocated > 0 && several > 0);
     sn_object_free(&copy);
     for (int i = 0; i < files.n; i++) sn_object_free(&files.whole[i]);
 }
