@@ -455,6 +455,12 @@ static void settings(void **state) {
         {X23 "is s l 1 2\nis e l 1 -9223372036854775808\nis a l 1 1\nis t l 1 -1\ny = "
              "Slice(x,s,e,a,t)",
          {"f 2,3 3 2 1 6 5 4"}},
+        /* n k j elements, which may be more than the least end can count */
+        {"in x f n,1 1 2\nin w f 1,k 1 3\nin v f 1,j 1 10\nis s l 1 -1\nis e l 1 "
+         "-9223372036854775808\n"
+         "is a l 1 1\nis t l 1 -1\np = MatMul(x,w)\nq = Flatten(p) axis=2\nr = MatMul(q,v)\n"
+         "u = Flatten(r) axis=0\ny = Slice(u,s,e,a,t)",
+         {"f 1,8 60 6 20 2 30 3 10 1"}},
         {X23 "is s l 1 -1\nis e l 1 0\nis a l 1 1\nis t l 1 -2\ny = Slice(x,s,e,a,t)",
          {"f 2,1 3 6"}},
         {X23 "is s l 1 1\nis e l 1 9223372036854774784\nis a l 1 1\nis t l 1 2\ny = "

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -316,6 +317,36 @@ static void conversions_to_f32(void **state) {
     assert_false(sn_weight_to_f32(&samples[0], out));
 }
 
+/* Two blocks a row, and a byte for each: the tensor has an element for each half of a byte. */
+static void blocks_with_scales_apart(void **state) {
+    (void)state;
+    enum { ROWS = 3, BLOCKS = 2, K = 32 * BLOCKS };
+    static const float fp4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    uint8_t bytes[ROWS * K / 2], scales[ROWS * BLOCKS];
+    float x[ROWS * K];
+    for (int i = 0; i < ROWS * K / 2; i++) bytes[i] = (uint8_t)(37 * i + 11);
+    for (int i = 0; i < ROWS * BLOCKS; i++) scales[i] = (uint8_t)(125 + i);
+    const sn_weight parts[] = {
+        {"w_blocks", SN_U8, 3, {ROWS, BLOCKS, 16}, bytes, sizeof bytes, NULL, NULL},
+        {"w_scales", SN_U8, 2, {ROWS, BLOCKS}, scales, sizeof scales, NULL, NULL}};
+    sn_error e = {0};
+    const char *path = scratch_path("blocks.safetensors");
+    assert_true(sn_weights_save(path, parts, 2, NULL, 0, &e));
+    sn_weights *w = sn_weights_open(path, &e);
+    if (!w) fail_msg("%s", e.message);
+    assert_int_equal(sn_weights_count(w), 1);
+    const sn_weight *t = sn_weights_find(w, "w_blocks");
+    assert_non_null(t);
+    assert_true(t->dtype == SN_F32 && t->rank == 2 && t->shape[0] == ROWS && t->shape[1] == K);
+    assert_true(sn_weight_to_f32(t, x));
+    for (int i = 0; i < ROWS * K; i++) {
+        const int q = bytes[i / 2] >> i % 2 * 4;
+        assert_true(x[i] == ldexpf(q & 8 ? -fp4[q & 7] : fp4[q & 7], scales[i / 32] - 127));
+    }
+    sn_weights_close(w);
+    unlink(path);
+}
+
 static void all_missing_tensors_in_one_error(void **state) {
     (void)state;
     sn_error e = {0};
@@ -422,6 +453,7 @@ int main(void) {
                                        cmocka_unit_test(misaligned_tensors_are_usable),
                                        cmocka_unit_test(mutated_files_never_crash),
                                        cmocka_unit_test(conversions_to_f32),
+                                       cmocka_unit_test(blocks_with_scales_apart),
                                        cmocka_unit_test(all_missing_tensors_in_one_error),
                                        cmocka_unit_test(sharded_sets),
                                        cmocka_unit_test(full_disk_keeps_the_old_file)};
