@@ -94,7 +94,8 @@ typedef struct sn_lm_request {
     int64_t top_k;             /* none; negative: none, whatever the model's default */
     double repetition_penalty; /* 1: none */
     uint64_t seed;             /* of the sequence's own random numbers, whatever runs beside it */
-    const char *const *stop;   /* [n_stop] the text ends before any of these; copied */
+    /* [n_stop] the text ends before any of these; copied; needs a tokenizer */
+    const char *const *stop;
     int n_stop;
     bool ignore_eos; /* continues after an end token */
     bool scores;     /* computes sn_lm_log_p */

@@ -32,6 +32,8 @@ int64_t sn_lm_max_tokens(const sn_lm *m, const sn_lm_request *r) {
 }
 
 static bool copy_stops(lm_text *t, const sn_lm_request *r, sn_error *err) {
+    if (r->n_stop && !t->m->parts.tokenizer)
+        return sn_fail(err, SN_ERR_USAGE, "a stop text needs a model with a tokenizer");
     if (r->n_stop) t->stop = calloc((size_t)r->n_stop, sizeof *t->stop);
     for (; t->stop && t->n_stop < r->n_stop; t->n_stop++)
         if (!(t->stop[t->n_stop] = strdup(r->stop[t->n_stop]))) break;
@@ -129,9 +131,9 @@ int32_t sn_lm_text_next(lm_text *t, const float *logits, sn_error *err) {
     t->made++;
     if (t->scores) t->log_p += sn_sample_log_p(logits, t->m->parts.engine.vocab, id);
     if (is_end(t, id)) return sn_lm_text_finish(t, SN_LM_END_TOKEN, err) ? id : -1;
-    bool stop = false, stops = t->n_stop && t->m->parts.tokenizer;
+    bool stop = false;
     if (!sn_lm_text_spell(t, id, &t->held, err)) return -1;
-    if (!give(t, stops ? find_stop(t, &stop) : t->held.size, err)) return -1;
+    if (!give(t, find_stop(t, &stop), err)) return -1;
     sn_lm_end_reason why = stop ? SN_LM_STOP : t->made == t->max_tokens ? SN_LM_TOKENS : 0;
     return !why || sn_lm_text_finish(t, why, err) ? id : -1;
 }

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/scratch.h"
+
 enum { V = 12, CONTEXT = 24, ROWS = 4, END = 11 };
 
 typedef struct toy {
@@ -253,6 +255,94 @@ static void beams_find_the_best(void **state) {
     }
 }
 
+/* ---- texts ---- */
+
+enum { BOS = 10, SAID = 3 };
+
+/* The most likely token is always SAID. */
+static bool say(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
+                float *logits, sn_error *err) {
+    (void)model, (void)row, (void)past, (void)ids, (void)n, (void)err;
+    for (int v = 0; v < V; v++) logits[v] = (float)(v == SAID);
+    return true;
+}
+
+static sn_tokenizer *open_tokenizer(void) {
+    static const char text[] =
+        "{\"added_tokens\": [{\"id\": 10, \"content\": \"<s>\", \"special\": true}, {\"id\": 11, "
+        "\"content\": \"</s>\", \"special\": true}], \"model\": {\"type\": \"Unigram\", "
+        "\"unk_id\": 0, \"vocab\": [[\"?\", 0], [\"a\", -1], [\"b\", -1], [\"ab. cd, ef; g\", -1], "
+        "[\"c\", -1], [\"d\", -1], [\"e\", -1], [\"f\", -1], [\"g\", -1], [\".\", -1], "
+        "[\"<s>\", 0], [\"</s>\", 0]]}}";
+    sn_error err = {0};
+    const char *path = scratch_path("tokenizer.json");
+    assert_true(scratch_write(path, text, sizeof text - 1));
+    sn_tokenizer *t = sn_tokenizer_load(path, &err);
+    if (!t) fail_msg("%s", err.message);
+    return t;
+}
+
+/* Of several stop texts within one token the first one in the text ends it, whatever their order. */
+static void the_first_stop_ends_the_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *stop[3], *text;
+    } rows[] = {{{", ", "; "}, "ab. cd"},        {{"; ", ", "}, "ab. cd"},
+                {{"ef", "cd", "g"}, "ab. "},     {{"f; ", "b. c"}, "a"},
+                {{"none", "ef; g"}, "ab. cd, "}, {{"ga", "none"}, "ab. cd, ef; "},
+                {{"none", ", ef", "b"}, "a"}};
+    sn_tokenizer *tokenizer = open_tokenizer();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sn_error err = {0};
+        result got = {.log_p = 0};
+        sn_lm *m = sn_lm_new(&(sn_lm_parts){.engine = {NULL, 1, V, CONTEXT, say, NULL, NULL, NULL},
+                                            .tokenizer = tokenizer},
+                             &err);
+        const sn_lm_request r = {.prompt = "a",
+                                 .greedy = true,
+                                 .tokens = 3,
+                                 .stop = rows[i].stop,
+                                 .n_stop = rows[i].stop[2] ? 3 : 2};
+        sn_lm_sequence *s = sn_lm_begin(m, &r, &err);
+        if (!s) fail_msg("%s", err.message);
+        for (const char *text; (text = sn_lm_next(s, &err));) add(&got, text);
+        finish(&got, s);
+        assert_string_equal(got.text, rows[i].text);
+        assert_int_equal(got.ended, SN_LM_STOP);
+        sn_lm_close(m);
+    }
+    sn_tokenizer_free(tokenizer);
+}
+
+/* Texts begin with BOS unless the model's do not; an empty one is BOS, as a model needs a token. */
+static void bos_begins_texts(void **state) {
+    (void)state;
+    static const struct {
+        bool no_bos;
+        const char *text;
+        int n;
+        int32_t ids[3];
+    } rows[] = {{false, "ab", 3, {BOS, 1, 2}},
+                {true, "ab", 2, {1, 2}},
+                {false, "", 1, {BOS}},
+                {true, "", 1, {BOS}}};
+    sn_tokenizer *tokenizer = open_tokenizer();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sn_error err = {0};
+        sn_ids ids = {0};
+        sn_lm *m = sn_lm_new(&(sn_lm_parts){.engine = {NULL, 1, V, CONTEXT, say, NULL, NULL, NULL},
+                                            .tokenizer = tokenizer,
+                                            .no_bos = rows[i].no_bos},
+                             &err);
+        assert_true(sn_lm_encode(m, rows[i].text, strlen(rows[i].text), &ids, &err));
+        assert_int_equal(ids.count, rows[i].n);
+        assert_memory_equal(ids.data, rows[i].ids, sizeof(int32_t) * ids.count);
+        sn_ids_free(&ids);
+        sn_lm_close(m);
+    }
+    sn_tokenizer_free(tokenizer);
+}
+
 static void mistakes_are_errors(void **state) {
     (void)state;
     toy t;
@@ -271,6 +361,7 @@ static void mistakes_are_errors(void **state) {
                {{.ids = many, .n_ids = CONTEXT + 1}, "context holds only 24"},
                {{.prompt = "1", .top_p = 2}, "top-p"},
                {{.prompt = "1", .chat = true}, "tokenizer"},
+               {{.prompt = "1", .stop = (const char *[]){"2"}, .n_stop = 1}, "stop text needs"},
                {{.prompt = "1", .tokens = -5}, "-5 tokens"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sn_error err = {0};
@@ -302,7 +393,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_do_not_matter), cmocka_unit_test(alternating_runs_as_batches),
         cmocka_unit_test(forks_and_feeds),          cmocka_unit_test(beams_find_the_best),
-        cmocka_unit_test(mistakes_are_errors),
+        cmocka_unit_test(mistakes_are_errors),      cmocka_unit_test(the_first_stop_ends_the_text),
+        cmocka_unit_test(bos_begins_texts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
