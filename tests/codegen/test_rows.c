@@ -477,11 +477,51 @@ static void first_of_long_rows(void **state) {
     }
 }
 
+/* Rows of several axes are added at their places; of numbers and NaN the largest is NaN, whichever
+ * comes first. Nothing is added to row 1. */
+static void scattered_rows(void **state) {
+    (void)state;
+    enum { FROM = 5, TO = 3, A = 2, B = 9, ROW = A * B };
+    static int32_t at[FROM] = {2, 0, 2, 0, 2};
+    static float x[FROM * ROW], want[2][TO * ROW], got[2][TO * ROW];
+    for (int i = 0; i < TO * ROW; i++) want[1][i] = -INFINITY;
+    for (int i = 0; i < FROM * ROW; i++) {
+        const float v = x[i] = i % ROW == i / ROW ? NAN : (float)(7 * i % 11 - 5);
+        const int to = at[i / ROW] * ROW + i % ROW;
+        want[0][to] += v;
+        if (!(v <= want[1][to]) && !isnan(want[1][to])) want[1][to] = v;
+    }
+    for (int level = 0; level <= 4; level += 4) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("scattered");
+        sn_entry_begin(m, "main");
+        sn_tensor rows = sn_input(m, "x", SN_F32, FROM, A, B), to = sn_input(m, "at", SN_I32, FROM);
+        sn_output("sum", sn_scatter_add(rows, 0, to, TO));
+        sn_output("most", sn_scatter_max(rows, 0, to, TO));
+        sn_program *p = sn_compile(m, &(sn_options){.level = level, .threads = 2}, &err);
+        sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, FROM, A, B),
+                               SN_BIND("at", SN_I32, at, FROM)};
+        sn_arg_binding out[] = {SN_BIND("sum", SN_F32, got[0], TO, A, B),
+                                SN_BIND("most", SN_F32, got[1], TO, A, B)};
+        if (!s || !sn_run(s, "main", in, 2, out, 2, &err)) fail_msg("%s", err.message);
+        for (int i = 0; i < 2 * TO * ROW; i++) {
+            const float w = want[i % 2][i / 2], y = got[i % 2][i / 2];
+            if (!(isnan(w) ? isnan(y) : y == w))
+                fail_msg("level %d, output %d: %g, not %g", level, i % 2, (double)y, (double)w);
+        }
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nan_in_rows),       cmocka_unit_test(dropout),
         cmocka_unit_test(rows_in_tiles),     cmocka_unit_test(rows_beside_sums),
         cmocka_unit_test(gathered_constant), cmocka_unit_test(nan_in_sorts),
-        cmocka_unit_test(first_of_rows),     cmocka_unit_test(first_of_long_rows)};
+        cmocka_unit_test(first_of_rows),     cmocka_unit_test(first_of_long_rows),
+        cmocka_unit_test(scattered_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
