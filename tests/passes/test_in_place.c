@@ -163,6 +163,24 @@ static void build_loop(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     sn_assign(b, sn_add(product(x, sn_softmax(t, -1)), b));
 }
 
+static sn_tensor other_rows(sn_module *m, sn_tensor x) {
+    return sn_gather(x, 0, sn_sub(N - 1, sn_arange(m, SN_I32, N)));
+}
+
+/* a kernel reads a temporary at its own row and at another one, which it must not overwrite before */
+static void build_far_rows(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    sn_tensor t = product(x, x), y = sn_softmax(sn_add(t, other_rows(m, t)), -1);
+    sn_assign(a, product(y, x));
+    sn_assign(b, sn_add(b, product(x, y)));
+}
+
+/* an operand of a sum is also read at other rows, so it is in memory before the sum is computed */
+static void build_far_summand(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    sn_tensor t = sn_exp(sn_add(x, a));
+    sn_assign(a, sn_tanh(sn_add(other_rows(m, t), t)));
+    sn_assign(b, sn_mul(t, sn_sum_keep(t, -1)));
+}
+
 static const in_place_case cases[] = {
     {"update", build_update, 0, 0},
     {"swap", build_swap, -1, 0},
@@ -180,6 +198,8 @@ static const in_place_case cases[] = {
     {"part of a temporary", build_part_of, -1, 0},
     {"padded", build_padded, -1, 0},
     {"loop", build_loop, -1, 0},
+    {"far rows", build_far_rows, -1, 0},
+    {"far summand", build_far_summand, -1, 0},
 };
 
 static sn_module *make(const in_place_case *c) {

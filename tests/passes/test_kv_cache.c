@@ -259,6 +259,10 @@ static void others(void **state) {
     sn_tensor next = sn_add(s, x);
     sn_assign(s, next);
     sn_output("y", sn_matmul(next, sn_transpose(x, 1, 0)));
+    sn_tensor columns = sn_state(m, "columns", SN_F32, 4, 8); /* not whole rows are written */
+    sn_tensor last = sn_update_rows(columns, 1, sn_slice(x, 1, 0, 1), sn_input(m, "at", SN_I32, 4));
+    sn_assign(columns, last);
+    sn_output("z", sn_matmul(last, sn_transpose(x, 1, 0)));
     int n;
     sn_cache_states(m, &n);
     assert_int_equal(n, 0);

@@ -3,6 +3,7 @@
  * refused. */
 #include "tests/support/noise.h"
 #include "frontend/sinter.h"
+#include "passes/passes.h"
 #include "tests/support/text.h"
 
 #include <setjmp.h>
@@ -199,6 +200,34 @@ static void unknown_storage(void **state) {
     sn_module_free(m);
 }
 
+/* Only what is stored is stored in fewer bits, not matrices and tables that a call brings or computes. */
+static void parameters_only(void **state) {
+    (void)state;
+    enum { SIZE = 32 };
+    for (int kind = 0; kind < 4; kind++) {
+        sn_module *m = sn_module_new("weights");
+        sn_entry_begin(m, "run");
+        sn_tensor in = sn_input(m, "x", SN_F32, 2, SIZE);
+        sn_tensor own = sn_param(m, "w", SN_F32, SIZE, SIZE);
+        sn_tensor given = sn_input(m, "g", SN_F32, SIZE, SIZE);
+        sn_tensor matrix[] = {own, given, sn_mul(own, given), sn_state(m, "s", SN_F32, SIZE, SIZE)};
+        sn_output("y", sn_linear(in, matrix[kind], NULL));
+        sn_output("r", sn_embedding(matrix[kind], sn_input(m, "i", SN_I32, 2)));
+        sn_passes p;
+        const sn_pass_options o = {.level = 4,
+                                   .backend = "native",
+                                   .only = "quantise",
+                                   .verify = true,
+                                   .weights = "int8",
+                                   .constant_params = true};
+        if (!sn_passes_run(&p, m, &o)) fail_msg("%s", sn_module_error(m)->message);
+        char *text = module_text(m);
+        assert_true((strstr(text, "i8[") != NULL) == (kind == 0));
+        free(text);
+        sn_module_free(m);
+    }
+}
+
 enum { ROWS = 3, U = 32, V = 48, OUTPUTS = ROWS * (2 * N + U + V) };
 
 /* Two maps of x, by a table and by a matrix whose rows are not contiguous; two of tanh x that are merged;
@@ -276,9 +305,12 @@ static void quantised_while_packed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(narrow_weights),  cmocka_unit_test(gates),
-        cmocka_unit_test(long_rows),       cmocka_unit_test(kept),
-        cmocka_unit_test(unknown_storage), cmocka_unit_test(quantised_while_packed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_weights),
+                                       cmocka_unit_test(gates),
+                                       cmocka_unit_test(long_rows),
+                                       cmocka_unit_test(kept),
+                                       cmocka_unit_test(unknown_storage),
+                                       cmocka_unit_test(parameters_only),
+                                       cmocka_unit_test(quantised_while_packed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -428,6 +428,30 @@ static void only_where_it_can(void **state) {
     assert_false(loops(k, (sn_options){.level = 4}));
 }
 
+/* Products that sum over an axis of the rows' size: the loop takes some rows, but all of what is summed. */
+static void axes_of_equal_size(void **state) {
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("equal");
+        sn_dim rows = sn_symbol(m, "T", 1, 1 << 16), other = sn_symbol(m, "S", 1, 1 << 16);
+        sn_entry_begin(m, "step");
+        sn_dim summed = same ? rows : other;
+        sn_tensor x = sn_input(m, "x", SN_F32, rows, summed);
+        sn_tensor p = sn_softmax(sn_linear(x, sn_input(m, "w", SN_F32, V, summed), NULL), -1);
+        sn_output("y", sn_linear(p, sn_param(m, "u", SN_F32, D, V), NULL));
+        sn_options o = {.level = 4, .backend = "native", .plan_only = true};
+        sn_program *program = sn_compile(m, &o, &err);
+        if (!program) fail_msg("%s", err.message);
+        char *text = explain_text(program, "step");
+        if (!strstr(text, same ? "another axis has the same size" : "of T rows at a time"))
+            fail_msg("%s", text);
+        free(text);
+        sn_program_free(program);
+        sn_module_free(m);
+    }
+}
+
 /* What explain prints of a layer: rows of V columns, a product plus `stream`, are normalised and
  * multiplied by a matrix with `columns` columns. Another product needs `stream` too. */
 static char *layer(int64_t columns) {
@@ -510,12 +534,13 @@ static void origins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wider_rows),       cmocka_unit_test(as_whole),
-        cmocka_unit_test(as_meant),         cmocka_unit_test(less_memory),
-        cmocka_unit_test(single_iteration), cmocka_unit_test(single_iteration_sums),
-        cmocka_unit_test(with_budget),      cmocka_unit_test(origins),
-        cmocka_unit_test(reported),         cmocka_unit_test(only_where_it_can),
-        cmocka_unit_test(ahead_of_time),    cmocka_unit_test(width_of_result),
+        cmocka_unit_test(wider_rows),         cmocka_unit_test(as_whole),
+        cmocka_unit_test(as_meant),           cmocka_unit_test(less_memory),
+        cmocka_unit_test(single_iteration),   cmocka_unit_test(single_iteration_sums),
+        cmocka_unit_test(with_budget),        cmocka_unit_test(origins),
+        cmocka_unit_test(reported),           cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(axes_of_equal_size), cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(width_of_result),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -249,7 +249,8 @@ static sn_tensor mirrored(const sn_score_ctx *c) {
     return sn_mul(c->score, sn_at(c->captured[0], sn_sub(3, c->h)));
 }
 
-/* Sums and extremes of elements that the ranks cannot divide equally; heads that read each other's numbers. */
+/* Sums and extremes of elements that the ranks cannot divide equally; heads that read each other's numbers; two heads of
+ * keys, each taken by one rank or two. */
 static sn_module *statistics(int ranks, int rank) {
     sn_module *m = sn_module_new("statistics");
     if (ranks > 1) sn_mesh(m, "tensor", ranks);
@@ -265,6 +266,9 @@ static sn_module *statistics(int ranks, int rank) {
     bias = sn_sum(sn_mul(bias, 9), 1);
     sn_tensor y = sn_attention(q, q, q, .score = mirrored, .captured = {bias});
     sn_output("attended", sn_sum_all(sn_square(y)));
+    sn_tensor k = sn_param(m, "k", SN_F64, 1, 2, 3, 2), by_k;
+    sn_grad(sn_sum_all(sn_square(sn_attention(q, k, k))), 1, &k, &by_k);
+    sn_output("by_k", by_k);
     return m;
 }
 
