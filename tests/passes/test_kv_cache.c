@@ -187,6 +187,32 @@ static void check(form f, int64_t one, const char *cache, int level, const char 
     }
 }
 
+/* The first of two queries does not see the second key, whose value may be anything. */
+static void hidden_value(void **state) {
+    (void)state;
+    static const char *const all[] = {"f32", "bf16", "int8"};
+    static const int past[B] = {0};
+    for (int i = 0; i < 3; i++) {
+        sn_error err = {0};
+        sn_module *m = build(PLAIN_STATE, 2);
+        sn_options o = sn_options_default();
+        o.cache = all[i];
+        sn_program *p = sn_compile(m, &o, &err);
+        sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        need(s, &err);
+        fill(0);
+        need(call(s, PLAIN_STATE, 2, past, z, &err), &err);
+        for (int row = 1; row < 2 * B * HK; row += 2)
+            for (int j = 0; j < DV; j++) v[row * DV + j] = INFINITY;
+        need(call(s, PLAIN_STATE, 2, past, y, &err), &err);
+        for (int row = 0; row < B * H; row++)
+            assert_memory_equal(y + 2 * row * DV, z + 2 * row * DV, sizeof *y * DV);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 static const char *const caches[] = {"bf16", "int8"};
 
 static void every_level(void **state) {
@@ -275,10 +301,11 @@ static void others(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_level), cmocka_unit_test(one_query),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_level),   cmocka_unit_test(one_query),
 #ifdef __x86_64__
                                        cmocka_unit_test(other_targets),
 #endif
-                                       cmocka_unit_test(evaluator), cmocka_unit_test(others)};
+                                       cmocka_unit_test(evaluator),     cmocka_unit_test(others),
+                                       cmocka_unit_test(hidden_value)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,6 +355,20 @@ static void of_sinks(void **state) {
     if (!ok) fail_msg("%s", why);
 }
 
+/* Where the bits must not depend on chunks, many queries are decoded, in blocks of a few: two heads, four blocks each. */
+static void of_chunks(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("chunks");
+    sn_tensor q = sn_input(m, "q", SN_F32, 1, 4, 21, D), k = sn_input(m, "k", SN_F32, 1, 2, 70, D);
+    sn_tensor v = sn_input(m, "v", SN_F32, 1, 2, 70, DV);
+    sn_entry_output(m, sn_entry_add(m, "main"), "y", sn_attention(q, k, v, .causal = true));
+    sn_options o = {.level = 4, .threads = 2, .invariant = "chunk"};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 1, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
 /* Biases by the distance, from two tables, and by a number that only looks like one: rounded places. */
 static sn_tensor score_distances(const sn_score_ctx *c) {
     sn_tensor far = sn_add(sn_sub(c->q, c->k), 69), rounded[2];
@@ -445,7 +459,7 @@ static size_t all_settings(setting *to) {
 
 int main(int argc, char **argv) {
     static setting all[MAX_SETTINGS];
-    static struct CMUnitTest tests[MAX_SETTINGS + 7];
+    static struct CMUnitTest tests[MAX_SETTINGS + 8];
     size_t n = sizeof few_settings / sizeof *few_settings;
     memcpy(all, few_settings, sizeof few_settings);
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
@@ -464,5 +478,6 @@ int main(int argc, char **argv) {
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(at_the_rate);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_sinks);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_distances);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(of_chunks);
     return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
 }
