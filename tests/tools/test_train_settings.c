@@ -113,38 +113,65 @@ static void test_usual_settings(void **unused) {
     if (!strstr(usual, other)) fail_msg("%s: %s", other, usual);
 }
 
+static void run(const char *data, const char *training, const char *folder, train_result *r) {
+    char config[1024];
+    snprintf(config, sizeof config,
+             "{\"model\": %s, \"data\": {%s}, \"schedule\": {\"rate\": 0.01}, \"optimizer\": "
+             "{\"kind\": \"sgd\"}, \"training\": {\"block\": 8, \"log_every\": 1, %s}}",
+             usual_model, data, training);
+    const char *path = scratch_path("config.json");
+    train_settings s;
+    sn_error err = {0};
+    assert_true(scratch_write(path, config, strlen(config)));
+    if (!train_settings_read(path, NULL, &s, &err)) fail_msg("%s", err.message);
+    const train_request how = {
+        .settings = &s, .folder = scratch_path(folder), .compile = {.level = -1, .threads = 1}};
+    if (train_run(&how, r, &err) != TRAIN_DONE) fail_msg("%s", err.message);
+    train_settings_free(&s);
+}
+
+enum { LETTERS = 11 };
+
+/* A text of so many letters a line. */
+static void write_letters(const char *name, int line) {
+    enum { BYTES = 700 };
+    char text[BYTES];
+    for (int i = 0; i < BYTES; i++)
+        text[i] = i % (line + 1) == line ? '\n' : (char)('a' + i * i / 7 % LETTERS);
+    assert_true(scratch_write(scratch_path(name), text, BYTES));
+}
+
 /* Rows of a step in one batch, in two that are accumulated, in slices: the same gradients but for rounding. */
 static void test_accumulated_batches(void **unused) {
     (void)unused;
-    static const char *const training[] = {"\"batch\": 4", "\"batch\": 2, \"accumulate\": 2",
-                                           "\"batch\": 4, \"slices\": 2",
-                                           "\"batch\": 2, \"accumulate\": 2, \"slices\": 2"};
-    enum { N = sizeof training / sizeof *training, BYTES = 700 };
-    char text[BYTES], config[1024];
+    static const char *const training[] = {
+        "\"steps\": 6, \"batch\": 4", "\"steps\": 6, \"batch\": 2, \"accumulate\": 2",
+        "\"steps\": 6, \"batch\": 4, \"slices\": 2",
+        "\"steps\": 6, \"batch\": 2, \"accumulate\": 2, \"slices\": 2"};
+    enum { N = sizeof training / sizeof *training };
     train_result r[N];
-    for (int i = 0; i < BYTES; i++) text[i] = (char)('a' + i * i / 7 % 11);
-    assert_true(scratch_write(scratch_path("text.txt"), text, BYTES));
+    write_letters("text.txt", 700);
     for (int i = 0; i < N; i++) {
-        snprintf(config, sizeof config,
-                 "{\"model\": %s, \"data\": {\"text\": \"text.txt\", \"validation_part\": 0.1}, "
-                 "\"schedule\": {\"rate\": 0.01}, \"optimizer\": {\"kind\": \"sgd\"}, "
-                 "\"training\": {\"steps\": 6, \"block\": 8, \"log_every\": 1, %s}}",
-                 usual_model, training[i]);
-        const char *path = scratch_path("config.json");
         char folder[32];
-        train_settings s;
-        sn_error err = {0};
-        assert_true(scratch_write(path, config, strlen(config)));
-        if (!train_settings_read(path, NULL, &s, &err)) fail_msg("%s", err.message);
         snprintf(folder, sizeof folder, "run%d", i);
-        const train_request how = {
-            .settings = &s, .folder = scratch_path(folder), .compile = {.level = -1, .threads = 1}};
-        if (train_run(&how, &r[i], &err) != TRAIN_DONE) fail_msg("%s", err.message);
-        train_settings_free(&s);
+        run("\"text\": \"text.txt\", \"validation_part\": 0.1", training[i], folder, &r[i]);
         if (fabs(r[i].loss - r[0].loss) > 1e-5 || fabs(r[i].validation - r[0].validation) > 1e-5)
             fail_msg("%s: loss %.9g, validation %.9g, not %.9g and %.9g", training[i], r[i].loss,
                      r[i].validation, r[0].loss, r[0].validation);
     }
+}
+
+/* The first letter of a line is no target. The validation loss is a mean over what is one, here that of a guess: it
+ * is not less because others count as 0. */
+static void test_targets_only(void **unused) {
+    (void)unused;
+    const double guess = log(LETTERS);
+    train_result r;
+    write_letters("lines.txt", 2);
+    run("\"text\": \"lines.txt\", \"documents\": \"lines\", \"validation_part\": 0.5",
+        "\"steps\": 1, \"batch\": 4", "lines", &r);
+    if (!(r.validation > 0.9 * guess && r.validation < 1.3 * guess))
+        fail_msg("validation loss %g; of a guess: %g", r.validation, guess);
 }
 
 /* The configs that are shipped: every key is known, the model can be built and trained. */
@@ -177,8 +204,8 @@ static void test_examples(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_usual_settings),
-                                       cmocka_unit_test(test_accumulated_batches),
-                                       cmocka_unit_test(test_examples)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_usual_settings), cmocka_unit_test(test_accumulated_batches),
+        cmocka_unit_test(test_targets_only), cmocka_unit_test(test_examples)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
