@@ -22,7 +22,7 @@
 #include "model/tokenizer/tok_unigram.h"
 #include "model/tokenizer/tok_wordpiece.h"
 
-enum { VERSION = 1, HEAD = 64, ALIGN = SN_TABLE_ALIGN };
+enum { VERSION = 2, HEAD = 64, ALIGN = SN_TABLE_ALIGN };
 
 typedef struct head {
     char magic[8];

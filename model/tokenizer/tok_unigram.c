@@ -11,7 +11,6 @@
 sn_unigram *sn_unigram_new(sn_error *err) {
     sn_unigram *u = (sn_unigram *)sn_tok_new(&sn_tok_unigram, err);
     if (!u) return NULL;
-    u->fuse_unk = true;
     for (int i = 0; i < 256; i++) u->byte_id[i] = -1;
     return u;
 }
@@ -148,7 +147,7 @@ static void extend(const sn_unigram *u, node *from, const char *text, size_t siz
     if (!single) offer(u, from, (uint32_t)len, -1, u->unk_score);
 }
 
-/* A text without a token: its bytes, or unk. */
+/* A text without a token: its bytes, or one unk for all that follow each other. */
 static bool push_unknown(sn_encoding *e, const char *text, size_t size, bool after_unk) {
     const sn_unigram *u = (const sn_unigram *)e->t;
     bool spelled = true;
@@ -156,7 +155,7 @@ static bool push_unknown(sn_encoding *e, const char *text, size_t size, bool aft
     for (size_t i = 0; spelled && i < size; i++)
         if (!sn_ids_push(e->out, u->byte_id[(unsigned char)text[i]], e->err)) return false;
     int32_t unk = e->t->special[SN_TOKEN_UNK];
-    if (spelled || (u->fuse_unk && after_unk)) return true;
+    if (spelled || after_unk) return true;
     if (unk >= 0) return sn_ids_push(e->out, unk, e->err);
     return sn_fail(e->err, SN_ERR_RANGE,
                    "the vocabulary has no token for \"%.*s\" and no unk token", (int)size, text);
@@ -192,8 +191,7 @@ static bool serialise_unigram(sn_serial *c, sn_tokenizer *t) {
     return sn_serial_list(c, &u->score, &u->scores, sizeof *u->score) &&
            sn_serial_list(c, &u->order, &u->ordered, sizeof *u->order) &&
            SN_SERIAL(c, u->unk_score) && SN_SERIAL(c, u->byte_id) &&
-           sn_serial_index(c, u->begin, u->ordered) && sn_serial_bool(c, &u->floats) &&
-           sn_serial_bool(c, &u->fuse_unk);
+           sn_serial_index(c, u->begin, u->ordered) && sn_serial_bool(c, &u->floats);
 }
 
 const sn_tok_kind sn_tok_unigram = {.name = "unigram",

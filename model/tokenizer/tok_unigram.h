@@ -11,7 +11,6 @@ typedef struct sn_unigram {
     size_t scores, score_capacity;
     double unk_score;
     bool floats;          /* sums are rounded to f32, as in SentencePiece */
-    bool fuse_unk;        /* consecutive unknown characters become one unk */
     int32_t byte_id[256]; /* token of each byte, -1: none */
     int32_t *order;       /* [ordered] ids of the tokens that match text, sorted by their bytes */
     size_t ordered;
