@@ -47,6 +47,14 @@ static sn_tensor chosen_by_some(const sn_score_ctx *c) { /* queries 32 .. 95 see
     return sn_and(chosen(c), sn_ge(sn_abs(sn_sub(sn_mul(c->q, 2), 127)), 64));
 }
 
+/* Another look-up by query and key: in a tile it finds many elements. */
+static sn_tensor chosen_diagonals(const sn_score_ctx *c) {
+    const variant *v = c->user;
+    sn_tensor at = sn_min(sn_add(c->q, c->k), v->tq - 1);
+    sn_tensor x = sn_at(c->captured[0], c->b, c->h, at, sn_div(c->k, v->block));
+    return sn_and(chosen(c), sn_ge(x, v->least));
+}
+
 static sn_tensor score_bias(const sn_score_ctx *c) { /* table [Tq, Tk] */
     return sn_add(c->score, sn_at(c->captured[1], c->q, c->k));
 }
@@ -65,6 +73,7 @@ static const variant variants[] = {
     {"dropout", 1, 2, 1, 130, 200, 16, 16, 64, 8, .dropout = 0.25, .mask = chosen},
     {"same bits", 1, 3, 3, 200, 200, 16, 16, 64, 7, .twice = true, .mask = chosen},
     {"all", 1, 2, 2, 100, 130, 8, 8, 16, -9, .mask = chosen},
+    {"diagonals", 1, 2, 2, 150, 130, 8, 8, 64, 0, .mask = chosen_diagonals},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
