@@ -27,8 +27,15 @@ static const struct {
              [SN_MACOS] = {1000, "sched_yield", NULL},
              [SN_BROWSER] = {20000, NULL, NULL}}; /* it has no instruction for pauses */
 /* Fields of the pool of a module's workers: sn_threads, what they run, whether the first thread may
- * sleep (an i32; a page's must not), a barrier. */
-enum { POOL_FN = 32, POOL_ARG = 40, POOL_SLEEPS = 48, POOL_BARRIER = 64, POOL_SIZE = 192 };
+ * sleep (an i32; a page's must not), whether a thread has failed (an i32), a barrier. */
+enum {
+    POOL_FN = 32,
+    POOL_ARG = 40,
+    POOL_SLEEPS = 48,
+    POOL_FAILED = 52,
+    POOL_BARRIER = 64,
+    POOL_SIZE = 192
+};
 _Static_assert(sizeof(sn_threads) <= POOL_FN, "fields do not overlap");
 
 static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
@@ -132,6 +139,12 @@ static void store_atomic(em *e, em_val v, em_val p, LLVMAtomicOrdering order) {
     LLVMSetOrdering(s, order);
 }
 
+/* The value before. */
+static em_val increment(em *e, em_val place) {
+    return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, place, em_i64(e, 1),
+                              LLVMAtomicOrderingAcquireRelease, 0);
+}
+
 static em_val cpu_place(em *e, em_val barrier, em_val tid) {
     return em_gep_bytes(e, barrier, em_add(e, em_mul(e, tid, 4), BARRIER_CPU));
 }
@@ -163,8 +176,15 @@ static void emit_yield(em *e, em_val place, em_val round, em_val tid) {
     em_endif(e, &may);
 }
 
-/* Waits until the round changes: spins first, then yields the processor. */
-static void emit_waiting(em *e, em_val place, em_val round, em_val tid, em_var spins) {
+static em_val has_failed(em *e) {
+    em_val place = em_gep_bytes(e, pool(e), POOL_FAILED);
+    return em_cmp(e, EM_NE, load_atomic(e, e->i32, place, LLVMAtomicOrderingAcquire), em_i32(e, 0));
+}
+
+/* Waits until the round changes: spins first, then yields the processor. If a thread of a module has failed, the others
+ * trap here, because it comes no more. */
+static void emit_waiting(em *e, const sn_aot *a, em_val place, em_val round, em_val tid,
+                         em_var spins) {
     LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
                       out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
     LLVMBuildBr(e->b, again);
@@ -177,8 +197,19 @@ static void emit_waiting(em *e, em_val place, em_val round, em_val tid, em_var s
     if (e->target->arch == SN_ARCH_X86_64) em_intrinsic(e, "llvm.x86.sse2.pause", NULL, 0, NULL, 0);
     em_endif(e, &patient);
     em_val now = load_atomic(e, e->i64, place, LLVMAtomicOrderingAcquire);
-    LLVMBuildCondBr(e->b, em_cmp(e, EM_EQ, now, round), again, out);
+    em_val waits = em_cmp(e, EM_EQ, now, round), failed = a->workers ? has_failed(e) : NULL;
+    if (failed) waits = em_and(e, waits, em_not(e, failed));
+    LLVMBuildCondBr(e->b, waits, again, out);
     LLVMPositionBuilderAtEnd(e->b, out);
+    if (!failed) return;
+    em_branch br = em_if(e, failed);
+    em_intrinsic(e, "llvm.trap", NULL, 0, NULL, 0);
+    em_endif(e, &br);
+}
+
+static void emit_notify(em *e, em_val place) {
+    em_intrinsic(e, "llvm.wasm.memory.atomic.notify", NULL, 0,
+                 (em_val[]){place, em_i32(e, SN_MAX_THREADS)}, 2);
 }
 
 static em_val emit_barrier(em *e, const sn_aot *a) {
@@ -193,16 +224,13 @@ static em_val emit_barrier(em *e, const sn_aot *a) {
     }
     em_val waiting = em_gep_bytes(e, b, BARRIER_WAITING), place = em_gep_bytes(e, b, BARRIER_ROUND);
     em_val round = load_atomic(e, e->i64, place, LLVMAtomicOrderingAcquire);
-    em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
-                                       LLVMAtomicOrderingAcquireRelease, 0);
+    em_val before = increment(e, waiting);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, before, 1), n));
     store_atomic(e, em_i64(e, 0), waiting, LLVMAtomicOrderingMonotonic);
     store_atomic(e, em_add(e, round, 1), place, LLVMAtomicOrderingRelease);
-    if (a->workers)
-        em_intrinsic(e, "llvm.wasm.memory.atomic.notify", NULL, 0,
-                     (em_val[]){place, em_i32(e, SN_MAX_THREADS)}, 2);
+    if (a->workers) emit_notify(e, place);
     em_else(e, &last);
-    emit_waiting(e, place, round, q.tid, emit_spins(e, b, q.tid, n, cpu));
+    emit_waiting(e, a, place, round, q.tid, emit_spins(e, b, q.tid, n, cpu));
     em_endif(e, &last);
     em_endif(e, &many);
     em_ret(e, NULL);
@@ -237,6 +265,31 @@ static void emit_size(em *e, const sn_aot *a, em_val run, em_val barrier) {
     em_export(e, fn, "team");
 }
 
+/* void leave(NAME *m): what m does from now on, the caller's thread does alone. The pool stays as it is, because a
+ * worker may be on its way from the last barrier of a run to the first one of the next. */
+#define AOT_LEAVE_PARAMS(P) P(ptr, m)
+SN_AOT_SIGNATURE(tvoid, aot_leave, AOT_LEAVE_PARAMS)
+static void emit_leave(em *e, const sn_aot *a) {
+    aot_leave_args q = aot_leave_begin(e, a, "leave", true);
+    sn_aot_put(e, q.m, SN_AOT_POOL, LLVMConstNull(e->ptr));
+    em_export(e, e->fn, "leave");
+    em_ret(e, NULL);
+}
+
+/* void fail(int tid): thread tid does not work any more. The round changes, so that a thread which is about to sleep
+ * does not. */
+#define AOT_WORK_PARAMS(P) P(i32, tid)
+SN_AOT_SIGNATURE(tvoid, aot_work, AOT_WORK_PARAMS)
+static void emit_fail(em *e, const sn_aot *a) {
+    aot_work_begin(e, a, "fail", true);
+    em_export(e, e->fn, "fail");
+    em_val round = em_gep_bytes(e, pool(e), POOL_BARRIER + BARRIER_ROUND);
+    store_atomic(e, em_i32(e, 1), em_gep_bytes(e, pool(e), POOL_FAILED), LLVMAtomicOrderingRelease);
+    increment(e, round);
+    emit_notify(e, round);
+    em_ret(e, NULL);
+}
+
 /* The part of thread tid in one run: between two barriers, so that no thread is in a run when the next one begins. */
 static void emit_part(em *e, em_val barrier, em_val tid) {
     em_val p = pool(e), n = sn_aot_get(e, p, e->i64, offsetof(sn_threads, n));
@@ -246,8 +299,6 @@ static void emit_part(em *e, em_val barrier, em_val tid) {
 }
 
 /* void work(int tid) does not return. */
-#define AOT_WORK_PARAMS(P) P(i32, tid)
-SN_AOT_SIGNATURE(tvoid, aot_work, AOT_WORK_PARAMS)
 static void emit_workers(em *e, const sn_aot *a, em_val barrier) {
     aot_work_args w = aot_work_begin(e, a, "work", true);
     em_export(e, e->fn, "work");
@@ -268,6 +319,8 @@ static void emit_workers(em *e, const sn_aot *a, em_val barrier) {
     em_endif(e, &many);
     em_ret(e, NULL);
     emit_size(e, a, run, barrier);
+    emit_leave(e, a);
+    emit_fail(e, a);
 }
 
 void sn_aot_emit_threads(em *e, const sn_aot *a) {

@@ -61,7 +61,7 @@ export class Model {
   tokenizer?: { encode(text: string): number[]; decode(ids: number[]): string };
   /** How many threads work. */
   threads: number;
-  /** Ends the workers. What the model does then works on one thread. */
+  /** Ends the workers. What the model does then works on one thread, unless a thread was lost in a call. */
   close(): void;
   newState(): State;
   has(entry: string): boolean;

@@ -47,15 +47,19 @@ Object.assign(Model.prototype, {
     for (const worker of this.workers) worker.unref?.(); // Node ends when all else has
   },
 
-  // Resolves when it waits for work.
+  // Resolves when it waits for work. A worker that is lost later ends the model.
   startWorker(module, number) {
     const url = new URL(import.meta.url), options = { type: 'module', name: ROLE, workerData: ROLE, execArgv: [] };
     const worker = new (node ? node.Worker : Worker)(url, options), size = this.exports.__stack_pointer.value;
     this.workers.push(worker);
     worker.postMessage({ module, memory: this.memory, number, stack: this.heap.allocate(size).at + size });
     return new Promise((started, failed) => {
-      const fail = (e) => failed(new SinterError(`worker ${number} of ${this.threads - 1} does not start: ` +
-        `${e.message || e.data || 'its script cannot be loaded'}; load({ threads: 1 }) needs none`));
+      const fail = (e) => {
+        if (!this.workers.includes(worker)) return; // close() ended it
+        const which = `worker ${number} of ${this.threads - 1}`, what = e.message || e.data || 'its script cannot be loaded';
+        failed(new SinterError(`${which} does not start: ${what}; load({ threads: 1 }) needs none`));
+        this.end(`${which} is lost (${what})`);
+      };
       const on = node ? (type, f) => worker.on(type, (e) => f(e instanceof Error ? e : { data: e }))
         : (type, f) => worker.addEventListener(type, f);
       on('message', (e) => (e.data === ROLE ? started() : fail(e)));
@@ -68,15 +72,21 @@ Object.assign(Model.prototype, {
     for (const worker of this.workers) worker.terminate();
     this.workers = [];
     this.threads = 1;
-    this.exports.team(1, 0);
+    this.exports.leave(this.at);
   },
 
-  // A trap leaves the workers in the middle of a run.
+  // After a trap threads are in the middle of a run, and may write until they have ended.
+  end(reason) {
+    this.ended ??= reason;
+    this.close();
+  },
+
   call(...args) {
+    if (this.ended) throw new SinterError(`${this.ended}: load the model again`);
     try {
       return call.apply(this, args);
     } catch (e) {
-      if (e instanceof WebAssembly.RuntimeError) this.close();
+      if (e instanceof WebAssembly.RuntimeError || e instanceof RangeError) this.end(`a call failed (${e.message})`);
       throw e;
     }
   },
@@ -86,12 +96,14 @@ Object.assign(Model.prototype, {
 if ((node ? node.workerData : globalThis.name) === ROLE && !globalThis.document) {
   const port = node ? node.parentPort : globalThis;
   port.onmessage = ({ data: { module, memory, number, stack } }) => {
+    let exports;
     try {
-      const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+      ({ exports } = new WebAssembly.Instance(module, { env: { memory } }));
       exports.__stack_pointer.value = stack;
       port.postMessage(ROLE);
       exports.work(number);
     } catch (e) {
+      exports?.fail(number);
       port.postMessage(e.message);
     }
   };
