@@ -170,11 +170,11 @@ def shown(name, measured, maps):
 
 
 def wrap(text):
-    """Folds prose at 119 characters, outside formulas."""
+    """Folds prose at 120 characters, outside formulas."""
     lines = []
     for line in text.split("\n"):
-        while not re.fullmatch("`[^`]*`", line) and len(line) > 119 and " " in line[1:119]:
-            cut = line.rindex(" ", 0, 119)
+        while not re.fullmatch("`[^`]*`", line) and len(line) > 120 and " " in line[1:121]:
+            cut = line.rindex(" ", 0, 121)
             lines.append(line[:cut])
             line = line[cut + 1:]
         lines.append(line)

@@ -1,11 +1,15 @@
 /* sve.c: instructions of SVE on vectors of fixed length. LLVM selects most operations by itself from
- * vectors as long as the registers; these it has for its scalable types only. */
+ * vectors as long as the registers; these it has for its scalable types only. Also the order of vectors
+ * in registers, which SVE's multiply-adds restrict. */
 #include "codegen/emit/emit.h"
 
 enum { QUAD_BITS = 128 };
 
 static em_type scalable(em *e, em_type elem) {
-    int bits = elem == e->f32 || elem == e->i32 ? 32 : elem == e->i8 ? 8 : 16;
+    int bits = elem == e->f64 || elem == e->i64   ? 64
+               : elem == e->f32 || elem == e->i32 ? 32
+               : elem == e->i8                    ? 8
+                                                  : 16;
     return LLVMScalableVectorType(elem, (unsigned)(QUAD_BITS / bits));
 }
 
@@ -42,7 +46,7 @@ em_val em_load_quads(em *e, em_type t, em_val p) {
     return to_fixed(e, em_intrinsic(e, "llvm.aarch64.sve.ld1rq", &v, 1, args, 2), t);
 }
 
-/* Multiply-adds of SVE take lanes from the first 8 registers only. LLVM would give some of these to
+/* The vectors v[n], computed before what follows. Multiply-adds of SVE take lanes from the first 8 registers only. LLVM would give some of these to
  * the vectors, mostly accumulators, and spill the others in every step: so it must not. */
 void em_in_order(em *e, em_val *v, int n) {
     enum { MAX = 32, FIELD = 8, FIRST = 8 };

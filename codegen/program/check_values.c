@@ -115,6 +115,20 @@ sn_value_check *sn_value_checks(sn_module *m, const sn_plan *plan) {
     return check;
 }
 
+/* The result of a step that is written only in part; -1: none. */
+static int partly_written(const sn_node *n) {
+    int (*of)(const sn_node *n) = sn_kernel_of(n)->partly_written;
+    return of ? of(n) : -1;
+}
+
+static bool is_partly_written(const sn_plan *plan, int buffer) {
+    for (int i = 0; i < plan->n_call; i++) {
+        const int result = partly_written(plan->call[i]->node);
+        if (result >= 0 && plan->call[i]->out[result].buffer == buffer) return true;
+    }
+    return false;
+}
+
 bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_step_call *c,
                      sn_error *err) {
     static const char *const what[] = {"", "infinity", "NaN"};
@@ -122,16 +136,15 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
     finding worst = FINITE, read = FINITE;
     int64_t at = 0, where = 0;
     int result = 0;
-    int (*rounded_up)(const sn_node *n) = sn_kernel_of(s->node)->rounded_up;
-    const int without = rounded_up ? rounded_up(s->node) : -1;
     for (int i = 0; i < s->n_out; i++) {
-        if (i == without) continue;
+        if (i == partly_written(s->node)) continue;
         finding f = look_through(c, &s->out[i], c->buf[s->n_in + i], &at);
         if (f > worst) where = at, result = i;
         if (f > worst) worst = f;
     }
     if (worst == FINITE) return true;
     for (int i = 0; i < s->n_in; i++) {
+        if (is_partly_written(plan, s->in[i].buffer)) continue;
         finding f = look_through(c, &s->in[i], c->buf[i], &at);
         const char *name = user_name(&plan->buffer[s->in[i].buffer]);
         if (f == NOT_A_NUMBER && name)

@@ -107,8 +107,8 @@ typedef struct sn_kernel_traits {
     bool carries_in_place; /* a carry that is a state may be overwritten by its value at the end */
     int optional_result; /* from this number on results are stored up to the last one read; 0: all are */
     bool infinite_results; /* it may write infinity where nothing is wrong */
-    int (*rounded_up)(
-        const sn_node *n); /* the result that is larger than what is written; NULL: none */
+    int (*partly_written)(
+        const sn_node *n); /* the result that is written only in part; NULL: none */
     sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
     sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */
 } sn_kernel_traits;

@@ -102,20 +102,21 @@ static const pair kimi_keys[] = {LATENT_KEYS,
     {"ssm.state_size", prefix "d_state"}, {"ssm.conv_kernel", prefix "d_conv"}, {                  \
         "ssm.inner_size", NULL                                                                     \
     }
+/* Layers attend or carry a state. */
+#define HYBRID_KEYS                                                                                \
+    {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},            \
+        {"block_count", "num_hidden_layers"}, {"feed_forward_length", "intermediate_size"},        \
+        {"attention.head_count", "num_attention_heads"}, {"attention.head_count_kv", NULL},        \
+        {"attention.layer_norm_rms_epsilon", "rms_norm_eps"}, {                                    \
+        "vocab_size", NULL                                                                         \
+    }
 static const pair granite_hybrid_keys[] = {
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
-    {"feed_forward_length", "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", NULL},
+    HYBRID_KEYS,
     {"attention.key_length", NULL},
     {"attention.value_length", NULL},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"rope.freq_base", "rope_theta"},
     {"rope.dimension_count", NULL},
     {"rope.scaling.finetuned", NULL},
-    {"vocab_size", NULL},
     {"attention.scale", "attention_multiplier"},
     {"embedding_scale", "embedding_multiplier"},
     {"residual_scale", "residual_multiplier"},
@@ -127,14 +128,7 @@ static const pair granite_hybrid_keys[] = {
     {"ssm.time_step_rank", "mamba_n_heads"},
     {"ssm.group_count", "mamba_n_groups"},
     {NULL, NULL}};
-static const pair jamba_keys[] = {{"context_length", "max_position_embeddings"},
-                                  {"embedding_length", "hidden_size"},
-                                  {"block_count", "num_hidden_layers"},
-                                  {"feed_forward_length", "intermediate_size"},
-                                  {"attention.head_count", "num_attention_heads"},
-                                  {"attention.head_count_kv", NULL},
-                                  {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                  {"vocab_size", NULL},
+static const pair jamba_keys[] = {HYBRID_KEYS,
                                   {"expert_count", "num_experts"},
                                   {"expert_used_count", "num_experts_per_tok"},
                                   STATE_KEYS("mamba_"),
@@ -547,7 +541,8 @@ static const architecture architectures[] = {
     {LLAMA("stablelm", "stablelm", stablelm_keys, llama_layers, "{}"),
      .partial = "partial_rotary_factor"},
     {LLAMA("command-r", "cohere", cohere_keys, llama_layers, "{}")},
-    {LLAMA("granite", "granite", granite_keys, llama_layers, "{\"rope_interleaved\": true}")},
+    {LLAMA("granite", "granite", granite_keys, llama_layers, "{\"rope_interleaved\": true}"),
+     .traits = GGUF_SWITCHES_ROPE},
     {LLAMA("gpt-oss", "gpt_oss", gpt_oss_keys, gpt_oss_layers,
            "{\"separate_experts\": true, \"rope_scaling\": {\"truncate\": false}}")},
     {LLAMA("qwen3next", "qwen3_next", delta_keys, delta_layers,
@@ -564,18 +559,18 @@ static const architecture architectures[] = {
      .traits = GGUF_LATENTS},
     {LLAMA("kimi-linear", "kimi_linear", kimi_keys, kimi_layers,
            "{\"mla_use_nope\": true, \"linear_rates\": true, \"linear_attn_config\": {}}"),
-     .traits = GGUF_LATENTS | GGUF_LISTS_HEADS | GGUF_DELTA},
+     .traits = GGUF_LATENTS | GGUF_LISTS_HEADS | GGUF_KDA},
     {LLAMA("granitehybrid", "granitemoehybrid", granite_hybrid_keys, granite_hybrid_layers,
            "{\"linear_rates\": true, \"norm_groups\": true, \"separate_experts\": true}"),
-     .traits = GGUF_LISTS_HEADS | GGUF_MAMBA | GGUF_TYPES},
+     .traits = GGUF_LISTS_HEADS | GGUF_EXPAND | GGUF_TYPES | GGUF_SWITCHES_ROPE},
     {ARCHITECTURE("jamba", "jamba", jamba_keys, jamba_tensors, jamba_layers, "model.layers.",
                   "{\"linear_rates\": true}"),
-     .traits = GGUF_LISTS_HEADS | GGUF_MAMBA | GGUF_PERIODS},
+     .traits = GGUF_LISTS_HEADS | GGUF_EXPAND | GGUF_PERIODS},
     {ARCHITECTURE("mamba", "mamba", mamba_keys, pure_tensors, mamba_layers, "backbone.layers.",
                   "{\"linear_rates\": true}")},
     {ARCHITECTURE("mamba2", "mamba2", mamba2_keys, pure_tensors, mamba2_layers, "backbone.layers.",
                   "{\"linear_rates\": true, \"norm_groups\": true}"),
-     .traits = GGUF_MAMBA},
+     .traits = GGUF_EXPAND},
     {LLAMA("olmo2", "olmo2", llama_keys, olmo2_layers, "{}")},
     {ARCHITECTURE("gptneox", "gpt_neox", neox_keys, neox_tensors, neox_layers, "gpt_neox.layers.",
                   SIDE_BY_SIDE),

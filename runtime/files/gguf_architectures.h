@@ -6,17 +6,18 @@
 #include "runtime/files/gguf.h"
 
 typedef struct pair {
-    const char *gguf, *ours; /* ours NULL (keys): checked below, or without effect */
+    const char *gguf, *ours; /* ours NULL (keys): read in gguf_model.c, or without effect */
 } pair;
 
 /* What is read besides keys and tensors of the tables (gguf_model.c). */
 typedef enum gguf_trait {
     GGUF_LATENTS = 1,     /* latent attention */
     GGUF_LISTS_HEADS = 2, /* a number of heads of keys for each layer, 0: it does not attend */
-    GGUF_DELTA = 4,       /* layers of Kimi Delta Attention */
-    GGUF_MAMBA = 8,       /* layers of Mamba or Mamba-2 */
+    GGUF_KDA = 4,         /* layers of Kimi Delta Attention */
+    GGUF_EXPAND = 8,      /* the width of states is a multiple of the model's, as configs have it */
     GGUF_PERIODS = 16,    /* Jamba: layers of a kind are at equal distances */
-    GGUF_TYPES = 32       /* Granite: layers of a kind are listed */
+    GGUF_TYPES = 32,      /* Granite: layers of a kind are listed */
+    GGUF_SWITCHES_ROPE = 64 /* rope.scaling.finetuned says whether positions rotate */
 } gguf_trait;
 
 typedef struct architecture {

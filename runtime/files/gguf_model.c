@@ -62,8 +62,8 @@ static void need_value(making *m, const char *key, double value) {
 
 /* Keys whose value here has no effect. */
 static bool is_neutral(const sn_gguf_key *k, const char *key) {
-    return (!strcmp(key, "expert_count") && sn_gguf_number(k, 0) == 0) ||
-           (!strcmp(key, "expert_used_count") && sn_gguf_number(k, 0) == 0);
+    const bool experts = !strcmp(key, "expert_count") || !strcmp(key, "expert_used_count");
+    return experts && sn_gguf_number(k, 0) == 0;
 }
 
 static bool has_trait(const making *m, gguf_trait trait) {
@@ -111,6 +111,7 @@ static void take_latent(making *m) {
     if (isnan(value)) value = number(m, "attention.value_length");
     if (key > rotated) set(m, "qk_nope_head_dim", cJSON_CreateNumber(key - rotated));
     if (value > 0) set(m, "v_head_dim", cJSON_CreateNumber(value));
+    if (strcmp(m->a->model_type, "deepseek_v2") != 0) need_value(m, "expert_gating_func", 2);
     if (q_rank > 0) set(m, "q_lora_rank", cJSON_CreateNumber(q_rank));
     if (has_tensor(m, ".attn_k_b.weight")) set(m, "separate_kv_b", cJSON_CreateTrue());
     if (number(m, "expert_group_count") > 1 && !strcmp(m->a->model_type, "deepseek_v2"))
@@ -137,8 +138,8 @@ static layer_list take_heads(making *m) {
     double most = 0;
     if (!heads || !heads->array || heads->count != l.n)
         sn_problem(&m->problems,
-                   "key \"%s.attention.head_count_kv\" must list the heads of each layer",
-                   m->a->name);
+                   "key \"%s.attention.head_count_kv\" must list the heads of each layer, 1 to %d",
+                   m->a->name, MAX_LAYERS);
     for (size_t i = 0; heads && l.has && i < l.n; i++) {
         const double here = sn_gguf_number(heads, i);
         l.has[i] = here > 0;
@@ -151,8 +152,7 @@ static layer_list take_heads(making *m) {
 }
 
 /* Kimi-Linear lists layers by their numbers, from 1. */
-static void take_delta(making *m, const layer_list *attends) {
-    need_value(m, "expert_gating_func", 2);
+static void take_kda(making *m, const layer_list *attends) {
     set(m, "linear_attn_config.num_heads", cJSON_CreateNumber(number(m, "attention.head_count")));
     for (int which = 0; which < 2; which++) {
         cJSON *list = cJSON_CreateArray();
@@ -172,8 +172,6 @@ static void take_types(making *m, const layer_list *attends) {
             list, cJSON_CreateString(attends->has[i] ? "attention" : "mamba"));
     set(m, "layer_types", list);
     if (!find_key(m, "expert_count")) set(m, "num_local_experts", cJSON_CreateNumber(0));
-    if (number(m, "rope.scaling.finetuned") > 0)
-        sn_problem(&m->problems, "rotary positions are not supported for this architecture");
 }
 
 /* Jamba says where the first layer of a kind is and how far it is to the next. */
@@ -185,7 +183,11 @@ static void take_period(making *m, const layer_list *l, const char *what, const 
     const size_t period = next < l->n ? next - first : l->n + 1;
     while (i < l->n && l->has[i] == (i % period == first)) i++;
     if (i < l->n)
-        sn_problem(&m->problems, "layers with %s are not at equal distances: layer %zu", what, i);
+        sn_problem(
+            &m->problems,
+            "only every n-th layer, from one of the first n on, may have %s: the first two are "
+            "%zu and %zu, and layer %zu does not fit",
+            what, first, next, i);
     set(m, period_key, cJSON_CreateNumber((double)period));
     set(m, offset_key, cJSON_CreateNumber((double)first));
 }
@@ -204,26 +206,38 @@ static void take_periods(making *m, const layer_list *attends) {
     free(experts.has);
 }
 
+/* llama.cpp takes a key about training for whether positions rotate; absent: they do. */
+static void check_rotation(making *m) {
+    const bool rotates = number(m, "rope.scaling.finetuned") != 0,
+               wanted = !has_trait(m, GGUF_TYPES);
+    if (has_trait(m, GGUF_SWITCHES_ROPE) && rotates != wanted)
+        sn_problem(&m->problems,
+                   "key \"%s.rope.scaling.finetuned\": only %s positions are supported for this "
+                   "architecture",
+                   m->a->name, wanted ? "rotary" : "no");
+}
+
 /* Layers that attend, and the width of those that carry a state. */
 static void take_layers(making *m) {
     const double inner = number(m, "ssm.inner_size"), width = number(m, "embedding_length");
     if (number(m, "ssm.dt_b_c_rms") > 0)
         sn_problem(&m->problems, "norms of steps, B and C are not supported for this architecture");
-    if (has_trait(m, GGUF_MAMBA) && inner > 0 && width > 0)
+    if (has_trait(m, GGUF_EXPAND) && inner > 0 && width > 0)
         set(m, has_trait(m, GGUF_LISTS_HEADS) ? "mamba_expand" : "expand",
             cJSON_CreateNumber(inner / width));
     if (!has_trait(m, GGUF_LISTS_HEADS)) return;
     layer_list attends = take_heads(m);
-    if (attends.has && has_trait(m, GGUF_DELTA)) take_delta(m, &attends);
+    if (attends.has && has_trait(m, GGUF_KDA)) take_kda(m, &attends);
     if (attends.has && has_trait(m, GGUF_TYPES)) take_types(m, &attends);
     if (attends.has && has_trait(m, GGUF_PERIODS)) take_periods(m, &attends);
     free(attends.has);
 }
 
 static void check_keys(making *m) {
+    check_rotation(m);
     take_layers(m);
     if (has_trait(m, GGUF_LATENTS)) take_latent(m);
-    if (has_trait(m, GGUF_LATENTS | GGUF_MAMBA)) return;
+    if (has_trait(m, GGUF_LATENTS | GGUF_EXPAND)) return;
     double heads = number(m, "attention.head_count"), width = number(m, "embedding_length"),
            rotated = number(m, "rope.dimension_count");
     const sn_gguf_key *head = find_key(m, "attention.key_length");

@@ -6,8 +6,9 @@
 #include "runtime/config.h"
 #include "runtime/files/gguf.h"
 
-/* The config that config.json would hold, of a GGUF file opened as weights, before sn_gguf_rename. An unknown architecture, and keys that change the result
- * and have no counterpart, are errors. NULL on error. */
+/* The config that config.json would hold, of a GGUF file opened as weights, before sn_gguf_rename.
+ * An unknown architecture, and keys that change the result and have no counterpart, are errors. NULL
+ * on error. */
 sn_config *sn_gguf_config(const sn_weights *w, sn_error *err);
 
 /* Name of the i-th architecture in GGUF files; NULL: no more. */

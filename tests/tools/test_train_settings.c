@@ -1,4 +1,5 @@
-/* Settings of training runs: what a config leaves out, and the configs that are shipped. */
+/* Settings of training runs: what a config leaves out, the configs that are shipped, and that
+ * accumulated batches are one batch. */
 #include "model/train/train.h"
 
 #include <setjmp.h>
