@@ -38,6 +38,8 @@ typedef struct cmd_library {
     const open_hooks *open;
     /* Fills what NAME.h and a program say of tokens, pictures and classes; *a must outlive eo. */
     bool (*describe)(open_model *m, sn_emit_options *eo, cmd_artefact *a, sn_error *err);
+    /* Prints which tokens a module may choose, a value with the key "rules"; NULL m: a training step. */
+    void (*rules)(const open_model *m, json_out *j);
     /* Writes what a program reads beside its weights; tables: its tokenizers ready for use. */
     bool (*save)(const open_model *m, const char *dir, const char *name, bool tables,
                  sn_error *err);

@@ -253,6 +253,8 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
     const link_request r = {
         .dir = o->dir, .name = eo->name, .cc = o->cc, .workers = has_workers(o)};
     web_request w = {.emitted = eo,
+                     .rules = cmd_models ? cmd_models->rules : NULL,
+                     .model = m,
                      .tokenizer = a->tokenizer ? ".tokenizer" : NULL,
                      .source = a->source,
                      .page = o->page,

@@ -189,6 +189,32 @@ static bool artefact_describe(open_model *m, sn_emit_options *eo, cmd_artefact *
     return !m->model.source_vocab || translate_ends(m, &eo->bos, &io->eos[0], err);
 }
 
+/* A rule is printed as translate.js applies it: `never` are rows whose last token does not follow the others. */
+static void artefact_rules(const open_model *m, json_out *j) {
+    static const char *const stops[] = {[SN_BEAM_STOP_SURE] = "sure",
+                                        [SN_BEAM_STOP_LIKELY] = "likely",
+                                        [SN_BEAM_STOP_FULL] = "full"};
+    if (!m || !m->model.source_vocab) return;
+    const sn_token_rules *r = &m->io->rules;
+    sn_json_object(j, "rules");
+    sn_json_bool(j, "changes", sn_token_rules_apply_to(r));
+    sn_json_text(j, "stop", stops[r->stop]);
+    sn_json_number(j, "penalty", r->length_penalty);
+    sn_json_integer(j, "most", r->max_tokens);
+    sn_json_integer(j, "least", r->min_tokens);
+    sn_json_integer(j, "first", r->first);
+    sn_json_integer(j, "last", r->last);
+    sn_json_integer(j, "noRepeat", r->no_repeat);
+    sn_json_number(j, "repetition", r->repetition_penalty);
+    sn_json_ids(j, "neverFirst", r->never_first.data, (int64_t)r->never_first.count);
+    sn_json_list(j, "never");
+    for (size_t i = 0; i < r->never.count; i++) sn_json_ids(j, NULL, &r->never.data[i], 1);
+    const int32_t *row = r->never_rows.data, *end = row + r->never_rows.count;
+    for (; row < end; row += 1 + *row) sn_json_ids(j, NULL, row + 1, *row);
+    sn_json_close(j);
+    sn_json_close(j);
+}
+
 static bool artefact_train(const char *config, int entries, int64_t slices, bool rate,
                            sn_emit_options *eo, sn_error *err) {
     train_settings s = {0};
@@ -233,6 +259,7 @@ int main(int argc, char **argv) {
     static const cmd_library models = {.rows = rows,
                                        .open = &lm_hooks,
                                        .describe = artefact_describe,
+                                       .rules = artefact_rules,
                                        .save = artefact_save,
                                        .train = artefact_train};
     return cmd_main(argc, argv, &models);

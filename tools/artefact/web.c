@@ -135,6 +135,7 @@ static void print_tokens(json_out *j, const web *w) {
     sn_json_integer(j, "bos", o->bos);
     sn_json_bool(j, "noBos", o->no_bos);
     sn_json_ids(j, "eos", o->eos, o->n_eos);
+    if (w->r->rules) w->r->rules(w->r->model, j);
     sn_json_list(j, "labels");
     for (int i = 0; i < o->n_label; i++) sn_json_text(j, NULL, o->label[i]);
     sn_json_close(j);

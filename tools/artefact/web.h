@@ -3,9 +3,15 @@
 #define SN_WEB_H
 
 #include "ir/compile.h"
+#include "runtime/cli/json_out.h"
+
+struct open_model;
 
 typedef struct web_request {
     const sn_emit_options *emitted; /* as for sn_emit; its name, folder and constants */
+    /* prints the rules of a model for tokens, a value with the key "rules"; NULL: has none */
+    void (*rules)(const struct open_model *m, json_out *j);
+    const struct open_model *model; /* for it; NULL: a training step */
     const char *tokenizer;          /* its folder beside the module is NAME and this; NULL: none */
     bool source;    /* NAME.source.tokenizer is that of an encoder-decoder's source */
     bool page;      /* also NAME.html */

@@ -10,18 +10,32 @@ web_names() {
     can_run_modules || return
     "$sinter" compile "$names" --name tr -o web --beams 3 --target wasm32 || fail "a module"
     mv web/tr.js web/tr.mjs
+    mv web/tr.source.tokenizer moved
     cat >web/run.mjs <<'END'
 import fs from 'node:fs';
 import { load } from './tr.mjs';
-const m = await load(), options = { lengthPenalty: 1 };
+const m = await load({ source: new URL('../moved/', import.meta.url) }), options = { lengthPenalty: 1 };
 for (const line of fs.readFileSync('lines', 'utf8').trim().split('\n')) console.log(m.translate(line, options));
 console.log(m.translates(), m.tokenizer.decode(m.translateTokens(m.source.encode('آتزمون'), { ...options, maxTokens: 3 })));
-for (const wrong of ['', 'آ'.repeat(257)]) try { m.translate(wrong); } catch (e) { console.log(e.message); }
+const refused = (f) => { try { f(); } catch (e) { console.log(e.message); } };
+for (const wrong of ['', 'آ'.repeat(257)]) refused(() => m.translate(wrong));
+for (const wrong of [{ maxTokens: 0 }, { maxTokens: 1.5 }, { lengthPenalty: -1 }, { lengthPenalty: NaN }]) refused(() => m.translate('آ', wrong));
+const { call } = m;
+for (const x of [NaN, Infinity]) {
+  m.call = (...args) => { const r = call.apply(m, args); if (r.logits) r.logits[7] = x; return r; };
+  refused(() => m.translate('آ'));
+}
 END
     same "beams in a module" "$(node web/run.mjs 2>&1)" "$("$sinter" translate "$names" -f lines --beams 3 --length-penalty 1 --backend native)
 true $("$sinter" translate "$names" -p آتزمون --beams 3 --length-penalty 1 -n 3 --backend native)
 tr: the source is empty: there is nothing to translate
-tr: prefill: S is 257, not 1 to 256"
+tr: prefill: S is 257, not 1 to 256
+tr: maxTokens: 0 is not a number of tokens, 1 or more
+tr: maxTokens: 1.5 is not a number of tokens, 1 or more
+tr: lengthPenalty: -1 is not a number, 0 or more
+tr: lengthPenalty: NaN is not a number, 0 or more
+tr: the logits contain NaN or +infinity, or are all -infinity
+tr: the logits contain NaN or +infinity, or are all -infinity"
 }
 
 # A module applies the rules of generation_config.json to ids: here all of them, but those that exclude each other.
@@ -32,8 +46,7 @@ web_rules() {
  "no_repeat_ngram_size": 3, "repetition_penalty": 1.7, "decoder_start_token_id": 1, "eos_token_id": 226, "forced_eos_token_id": 3,
  "forced_bos_token_id": 9, "length_penalty": 2, "early_stopping": true}
 END
-    cp ids/generation_config.json m2m
-    "$sinter" compile m2m --name tr -o rules --target wasm32 --beams 3 >out 2>&1 || fail "a module: $(cat out)"
+    "$sinter" compile ids --name tr -o rules --target wasm32 --beams 3 >out 2>&1 || fail "a module: $(cat out)"
     cat >rules/run.mjs <<'END'
 import { load } from './tr.mjs';
 const m = await load({ tokenizer: false });

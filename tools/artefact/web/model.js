@@ -391,15 +391,14 @@ export class Model {
 }
 
 /**
- * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be
- * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights), warmUp (false: see
+ * Loads the module and its weights from beside this file. Options: code, weights, tokenizer, source (URLs; weights may
+ * be bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights), warmUp (false: see
  * Model.warmUp), threads (with workers: how many).
  */
 export async function load(options = {}) {
   const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
-  const folder = artefact.tokenizer && besides(`./${artefact.tokenizer}/`, options.tokenizer || null);
-  const texts = Promise.all([reads && loadTokenizer(folder),
-    reads && artefact.source && loadTokenizer(besides(`./${artefact.source}/`)), folder && translates && loadRules(folder)]);
+  const texts = Promise.all(['tokenizer', 'source'].map((which) => reads && artefact[which] &&
+    loadTokenizer(besides(`./${artefact[which]}/`, options[which]))));
   texts.catch(() => {}); // what fails first is reported
   const module = await compileCode(besides(`./${artefact.name}.wasm`, options.code)), model = new Model(module);
   try {
@@ -410,7 +409,7 @@ export async function load(options = {}) {
     await started;
     model.open(options.verify);
     if (options.warmUp !== false) model.warmUp();
-    for (const [i, what] of (await texts).entries()) if (what) model[['tokenizer', 'source', 'rules'][i]] = what;
+    for (const [i, what] of (await texts).entries()) if (what) model[['tokenizer', 'source'][i]] = what;
     return model;
   } catch (e) {
     model.close();

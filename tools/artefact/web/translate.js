@@ -1,33 +1,9 @@
 // translate.js: what an encoder-decoder makes of a text, as `sinter translate` does: beam search (model/text/beam.c) under
-// the rules of generation_config.json (model/text/token_rules.c).
+// the rules of generation_config.json (model/text/token_rules.h), which the artefact has.
 
 const inputsOf = (name) => artefact.entries.find((e) => e.name === name)?.inputs.map((t) => t.name).sort().join();
 const translates = inputsOf('prefill') === 'lengths,source' && inputsOf('decode') === 'lengths,tokens' &&
   inputsOf('reorder') === 'parents';
-
-function rulesOf(c) {
-  const one = (x) => (Array.isArray(x) ? x[0] : x) ?? -1;
-  const rules = {
-    penalty: c.length_penalty ?? 1, stop: c.early_stopping === 'never' ? 'sure' : c.early_stopping ? 'full' : 'likely',
-    most: c.max_new_tokens ?? (c.max_length > 1 ? c.max_length - 1 : 0),
-    least: c.min_new_tokens ? c.min_new_tokens + 1 : c.min_length > 1 ? c.min_length : 0,
-    first: one(c.forced_bos_token_id), last: one(c.forced_eos_token_id), noRepeat: c.no_repeat_ngram_size ?? 0,
-    repetition: c.repetition_penalty ?? 1, neverFirst: c.begin_suppress_tokens ?? [],
-    never: [...(c.suppress_tokens ?? []).map((id) => [id]), ...c.bad_words_ids ?? []],
-  };
-  rules.changes = rules.least || rules.first >= 0 || rules.last >= 0 || rules.noRepeat || rules.repetition !== 1 ||
-    rules.never.length || rules.neverFirst.length;
-  return rules;
-}
-const noRules = rulesOf({ length_penalty: 0, early_stopping: 'never' });
-
-async function loadRules(folder) {
-  for (const name of ['generation_config.json', 'config.json']) {
-    const data = await readBytes(new URL(name, folder)), config = data && JSON.parse(new TextDecoder().decode(data));
-    if (config) return name === 'config.json' && !config.is_encoder_decoder ? noRules : rulesOf(config);
-  }
-  return noRules;
-}
 
 // Changes the scores of the token after `tokens`, which begin with the start token.
 function applyRules(r, tokens, most, scores) {
@@ -49,7 +25,9 @@ function applyRules(r, tokens, most, scores) {
 // The logarithm of the sum of e^x, as the largest x and the rest.
 function logSum(x) {
   const most = x[argmax(x)];
-  return [most, Math.log(x.reduce((sum, y) => sum + Math.exp(y - most), 0))];
+  const rest = Math.log(x.reduce((sum, y) => sum + Math.exp(y - most), 0));
+  if (!Number.isFinite(most + rest)) throw new SinterError('the logits contain NaN or +infinity, or are all -infinity');
+  return [most, rest];
 }
 
 // Inserts an item into a list, the greatest value first, at most `limit` long. Equal ones keep their order.
@@ -64,7 +42,7 @@ function keepBest(list, limit, item) {
 function continuations(live, rows, scoresOf, normal) {
   const best = [];
   live.forEach((h, parent) => {
-    const x = scoresOf(parent), [most, rest] = normal ? [0, 0] : logSum(x), norm = most + rest;
+    const x = scoresOf(parent), [most, rest] = logSum(x), norm = normal ? 0 : most + rest;
     for (let token = 0; token < x.length; token++) {
       const value = h.value + (x[token] - norm);
       if (x[token] > -Infinity && (best.length < 2 * rows || value > best[best.length - 1].value))
@@ -82,7 +60,11 @@ Object.assign(Model.prototype, {
   translateTokens(ids, { maxTokens, lengthPenalty } = {}) {
     if (!translates) throw new SinterError('not an encoder-decoder of tokens: call its entries with run');
     if (!ids.length) throw new SinterError('the source is empty: there is nothing to translate');
-    const rules = this.rules ?? noRules, most = Math.min(maxTokens || rules.most || Infinity, artefact.context);
+    if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 1))
+      throw new SinterError(`maxTokens: ${maxTokens} is not a number of tokens, 1 or more`);
+    if (lengthPenalty !== undefined && !(Number.isFinite(lengthPenalty) && lengthPenalty >= 0))
+      throw new SinterError(`lengthPenalty: ${lengthPenalty} is not a number, 0 or more`);
+    const { rules = { stop: 'sure', penalty: 0 } } = artefact, most = Math.min(maxTokens || rules.most || Infinity, artefact.context);
     const rows = Number(this.entry('decode').outputs[0].shape[0]), S = ids.length, state = this.newState(), finished = [];
     const penalty = lengthPenalty ?? rules.penalty, score = (value, n) => value / n ** penalty;
     const finish = (value, tokens, n) => keepBest(finished, rows, { value: score(value, n), tokens });
@@ -111,7 +93,6 @@ Object.assign(Model.prototype, {
         const reach = rules.stop === 'sure' ? score(live[0].value, most) : score(best[0].value, live[0].tokens.length);
         if (rules.stop === 'full' || (rules.stop !== 'sure' && rows === 1) || reach <= finished[rows - 1].value) break;
       }
-      if (!finished.length) throw new SinterError('the logits are not numbers');
       return finished[0].tokens;
     } finally {
       state.free();

@@ -40,6 +40,8 @@ export interface LoadOptions {
   weights?: string | URL | ArrayBuffer | ArrayBufferView;
   /** The folder; false: only token ids. */
   tokenizer?: string | URL | false;
+  /** The folder of the tokenizer for sources, where that is another one. */
+  source?: string | URL;
   onProgress?: (bytes: number, of: number) => void;
   /** false: weights do not go to the browser's Cache. */
   cache?: boolean;
