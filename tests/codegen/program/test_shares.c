@@ -1,5 +1,6 @@
 /* test_shares.c: the shares that ranks have of divided parameters, of arrays and of tensors in blocks: runs of
  * each row, with zeros where no elements are left. */
+#include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "runtime/weights.h"
@@ -18,18 +19,23 @@ static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
 
-/* Twice the columns that one of the ranks has of w, [ROWS, all]. */
-static sn_program *compile_share(const char *name, int64_t all, int64_t ranks, int rank) {
+/* Twice what one of the ranks has of w, [rows, columns], divided along this axis; stays: an entry with
+ * an input reads it, so that it is not computed once. */
+static sn_program *compile_share(const char *name, int axis, int64_t rows, int64_t columns,
+                                 int64_t ranks, int rank, bool stays) {
     sn_error err = {0};
     sn_module *m = sn_module_new("share");
     sn_mesh(m, "tensor", ranks);
     sn_mesh_place(m, rank);
     sn_entry_begin(m, "run");
-    const sn_dim shape[] = {ROWS, (all + ranks - 1) / ranks};
+    sn_dim shape[] = {rows, columns};
+    const int64_t all = shape[axis];
+    shape[axis] = (all + ranks - 1) / ranks;
     const sn_attr attr[] = {
-        SN_STR(name, name),     SN_INT(dtype, SN_F32), SN_LIST(shape, 2, shape), SN_INT(axis, 1),
+        SN_STR(name, name),     SN_INT(dtype, SN_F32), SN_LIST(shape, 2, shape), SN_INT(axis, axis),
         SN_STR(mesh, "tensor"), SN_INT(ranks, ranks),  SN_LIST(parts, 1, &all)};
-    sn_output("y", sn_mul(sn_node_new(m, SN_OP_param, 0, NULL, 7, attr), 2));
+    sn_tensor w = sn_node_new(m, SN_OP_param, 0, NULL, 7, attr);
+    sn_output("y", stays ? sn_mul(w, sn_input(m, "two", SN_F32, 1)) : sn_mul(w, 2));
     sn_program *p = sn_compile(m, &(sn_options){.level = 4, .threads = 1}, &err);
     need(p != NULL, &err);
     sn_module_free(m);
@@ -57,10 +63,26 @@ static void shares_of_arrays(void **state) {
     sn_arg_binding param = SN_BIND("w", SN_F32, w, ROWS, ALL);
     for (int rank = 0; rank < RANKS; rank++) {
         sn_error err = {0};
-        sn_program *p = compile_share("w", ALL, RANKS, rank);
+        sn_program *p = compile_share("w", 1, ROWS, ALL, RANKS, rank, false);
         sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
         need(s != NULL, &err);
         check_share(s, w, ALL, RANKS, rank);
+        sn_session_free(s);
+        sn_program_free(p);
+    }
+}
+
+/* A rank's rows are one run, and of the right type: they are read where they are. */
+static void rows_in_place(void **state) {
+    (void)state;
+    static float w[2 * ROWS][COLUMNS];
+    sn_arg_binding param = SN_BIND("w", SN_F32, w, 2 * ROWS, COLUMNS);
+    for (int rank = 0; rank < 2; rank++) {
+        sn_error err = {0};
+        sn_program *p = compile_share("w", 0, 2 * ROWS, COLUMNS, 2, rank, true);
+        sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
+        need(s != NULL, &err);
+        assert_ptr_equal(sn_session_memory(s, "w"), w[rank * ROWS]);
         sn_session_free(s);
         sn_program_free(p);
     }
@@ -83,7 +105,7 @@ static void shares_of_blocks(void **state) {
     need(file && sn_weight_to_f32(sn_weights_find(file, "w_blocks"), w), &err);
     for (int ranks = 2; ranks <= 4; ranks += 2)
         for (int rank = 0; rank < 2; rank++) {
-            sn_program *p = compile_share("w_blocks", COLUMNS, ranks, rank);
+            sn_program *p = compile_share("w_blocks", 1, ROWS, COLUMNS, ranks, rank, false);
             sn_session *s = sn_session_new(p, file, &err);
             if (ranks == 2) {
                 need(s != NULL, &err);
@@ -101,6 +123,7 @@ static void shares_of_blocks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_of_arrays),
+                                       cmocka_unit_test(rows_in_place),
                                        cmocka_unit_test(shares_of_blocks)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
