@@ -7,6 +7,12 @@ for kind in $same_ids words; do
     mkdir -p "tok/$kind" && cp "$pieces/$kind.json" "tok/$kind/tokenizer.json"
 done
 mkdir tok/vocab && cp "$source/tests/data/tokenizers/bert/vocab.txt" tok/vocab
+mkdir tok/alone tok/refused
+cat >tok/alone/tokenizer.json <<'END'
+{"model": {"type": "BPE", "vocab": {"<m>": 0, "a": 1, "b": 2, "ab": 3, "\u200d": 4, "\u24d0": 5, "<": 6, "m": 7, ">": 8, " ": 9, "aba": 10},
+  "merges": ["a b"], "ignore_merges": true}, "added_tokens": [{"id": 0, "content": "<m>", "single_word": true}]}
+END
+printf '<m>a\n<m> <m>\342\200\215\n<m> <m>\342\223\220\n<m> <m>\naba\nabab\n' >alone
 printf '0\tThe dog\n1\tHello world, 12!\n0\tNaïve CAFÉ [MASK]\n1\t你好 12\n' >classes.txt
 cut -f 2 classes.txt >lines
 cat >classes.json <<'END'
@@ -30,6 +36,15 @@ for (const kind of kinds) {
   console.log(kind, strings.filter(same).length === strings.length, strings.length > 70, back);
   console.log('text', kind, JSON.stringify(m.tokenizer.decode(want[38].split('\t')[1].split(' ').map(Number))));
 }
+const alone = await open('alone');
+for (const text of read('alone').slice(0, -1)) console.log('alone', alone.encode(text).join(' '));
+const refused = [{ type: 'Replace', pattern: { String: '_' }, content: ' ' }, { type: 'Replace', pattern: { String: '\u2581' }, content: '' },
+  { type: 'Strip', content: ' ', start: 2, stop: 0 }, { type: 'Strip', content: ' ', start: 1, stop: 1 },
+  { type: 'Strip', content: '_', start: 1, stop: 0 }];
+for (const decoder of refused) {
+  fs.writeFileSync('tok/refused/tokenizer.json', JSON.stringify({ ...JSON.parse(fs.readFileSync('tok/alone/tokenizer.json')), decoder }));
+  await open('refused').catch((e) => console.log('refused', e.message.includes('does not read a')));
+}
 await open('words').catch((e) => console.log('words', e.message));
 const vocab = await open('vocab'), texts = fs.readFileSync(`${other}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n');
 const ids = read(`${other}/bert/ids.txt`);
@@ -48,6 +63,10 @@ node web/text.js "$pieces" "$source/tests/data/tokenizers" $same_ids >web/out 2>
 for kind in $same_ids; do
     grep -q "^$kind true true true" web/out || fail "ids of $kind"
 done
+same "single words, and pieces that are tokens" "$(grep '^alone ' web/out)" "$(while read -r line; do
+    echo "alone $(printf '%s' "$line" | "$sinter" tokenizer encode tok/alone)"
+done <alone)"
+same "decoders that are refused" "$(grep -c '^refused true' web/out)" 5
 for kind in llama t5; do # bos is between them
     text=$(sed -n 39p "$pieces/$kind.ids" | cut -f 2 | "$sinter" tokenizer decode "tok/$kind" | sed 's/\t/\\t/g')
     grep -qxF "text $kind \"$text\"" web/out || fail "text of $kind: $text"

@@ -64,14 +64,25 @@ Object.assign(preTokenizers, {
   Metaspace: metaspace, WhitespaceSplit: () => (text) => text.match(/\P{White_Space}+/gu) ?? [],
 });
 
+// What a decoder's step does for a text's beginning: true: it drops a space there. Spaces are written as texts say.
+const decoders = {
+  ByteFallback: () => false, Fuse: () => false, Metaspace: (step) => schemeOf(step) !== 'never',
+  Replace: ({ pattern, content }) => {
+    if (pattern?.String !== SPACE || content !== ' ') throw unsupported('a decoder that replaces', pattern?.String);
+    return false;
+  },
+  Strip: ({ content, start, stop }) => {
+    if (content !== ' ' || ![0, 1].includes(start) || stop !== 0) throw unsupported('a strip of', content);
+    return start > 0;
+  },
+};
+
 // What the models share: bytes or unk for what has no token, and the way back.
 class Pieces {
   constructor(t, model, decoder) {
     this.t = t;
     this.fallback = model.byte_fallback ?? false;
-    const steps = listSteps(decoder, 'decoders'), known = ['Replace', 'ByteFallback', 'Fuse', 'Strip', 'Metaspace'];
-    for (const step of steps) if (!known.includes(step.type)) throw unsupported('the decoder', step.type);
-    this.strip = steps.some((s) => (s.type === 'Strip' ? s.start > 0 : s.type === 'Metaspace' && schemeOf(s) !== 'never'));
+    this.strip = makeSteps(listSteps(decoder, 'decoders'), 'the decoder', decoders).includes(true);
   }
   write(text) {
     return text;
@@ -109,6 +120,7 @@ class CharPairs extends Pieces {
     super(t, model, decoder);
     refuseAffixes(model);
     this.fuse = model.fuse_unk ?? false;
+    this.wholeFirst = model.ignore_merges ?? false;
     this.rank = new Map();
     for (const merge of model.merges) {
       const pair = Array.isArray(merge) ? merge.join(' ') : merge;
@@ -116,6 +128,8 @@ class CharPairs extends Pieces {
     }
   }
   encode(piece) {
+    const whole = this.t.id.get(piece);
+    if (this.wholeFirst && whole !== undefined && !this.t.control.has(whole)) return [whole];
     const parts = mergePairs(Array.from(piece), (a, b) => this.rank.get(`${a} ${b}`));
     return this.spell(parts.map((part) => [part, this.t.id.get(part)]), this.fuse);
   }

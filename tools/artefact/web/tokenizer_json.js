@@ -265,7 +265,8 @@ const roleNames = {
   eos: ['<|eos|>', '[SEP]', '</s>', '<|end_of_text|>', '<|endoftext|>'],
   mask: ['<|mask|>', '[MASK]', '<mask>'], unk: ['<|unk|>', '[UNK]', '<unk>'], pad: ['<|pad|>', '[PAD]', '<pad>'],
 };
-const wordEnd = /[\p{L}\p{Nd}\p{Nl}\p{Pc}\p{M}]$/u, wordStart = /^[\p{L}\p{Nd}\p{Nl}\p{Pc}\p{M}]/u;
+const letter = '[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]';
+const wordEnd = new RegExp(`${letter}$`, 'u'), wordStart = new RegExp(`^${letter}`, 'u');
 const spaceEnd = /\p{White_Space}+$/u, spaceStart = /^\p{White_Space}*/u;
 
 function modelType(model) {
