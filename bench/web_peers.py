@@ -1,17 +1,18 @@
 #!/usr/bin/python3
-"""web_peers.py: a Llama as WebAssembly in Node on one thread, beside ONNX Runtime Web and a program for x86-64-v2.
+"""web_peers.py: a Llama as WebAssembly in Node, beside ONNX Runtime Web and a program for x86-64-v2.
 
 usage: bench/web_peers.py [--sinter FILE] [--modules DIR] [--rounds N] [--steps N] [--threads N] MODEL
 
-MODEL is a llama2.c file, such as stories15M.bin, or a folder in f32, such as `bench/make_llama.py DIR --size 15M --dtype F32`
-writes. The same weights go into ONNX files with caches, in ONNX Runtime's fused operators (GroupQueryAttention,
-SkipSimplifiedLayerNormalization): in f32, in int8 (products as of quantize_dynamic), in int4 (MatMulNBits), beside modules of
-the same kind of weights. Each round runs every side in a new process, one after the other; greedy, from the same 8 tokens;
-then a prompt of 64 tokens is read again and again. Figures are medians. --threads adds a module with N workers'
-threads, the same on one, and ONNX Runtime Web on N (in f32). Needs node, npm and python3-onnx; --modules keeps the
-package onnxruntime-web (default: it is downloaded into a temporary folder). Exits with 1 if tokens of sides in f32 differ or a
-requirement is missed. In f32 each token reads all weights, so memory bounds every side: how many times ONNX Runtime's rate
-a module has is printed beside what the program's has."""
+MODEL is a llama2.c file, such as stories15M.bin, or a folder in f32, such as `bench/make_llama.py DIR --size 15M
+--dtype F32` writes. The same weights go into ONNX files with caches, in ONNX Runtime's fused operators
+(GroupQueryAttention, SkipSimplifiedLayerNormalization): in f32, in int8 (products as of quantize_dynamic), in int4
+(MatMulNBits), beside modules of the same kind of weights. Each round runs every side in a new process, one after the
+other; greedy, from the same 8 tokens; then a prompt of 64 tokens is read again and again. Figures are medians. All
+sides work on one thread; --threads adds, in f32, a module with workers on N threads, the same module on one thread,
+and ONNX Runtime Web on N threads. Needs node, npm and python3-onnx; --modules keeps the package onnxruntime-web
+(default: it is downloaded into a temporary folder). Exits with 1 if tokens of sides in f32 differ or a requirement is
+missed. In f32 each token reads all weights, so memory bounds every side: how many times ONNX Runtime's rate a module
+has is printed beside what the program's has."""
 import argparse
 import json
 import os

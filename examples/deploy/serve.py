@@ -16,6 +16,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: serve.py FOLDER [PORT]")
     port = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), functools.partial(Handler, directory=sys.argv[1])) as server:
         print(f"http://127.0.0.1:{server.server_port}", flush=True)

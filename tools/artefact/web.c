@@ -177,17 +177,23 @@ static bool print_text(const web *w, const char *file, FILE *f) {
 }
 
 static bool print_module(const web *w, FILE *f) {
-    static const char *const parts[] = {FOLDER "model.js",          FOLDER "tokenizer.js",
-                                        FOLDER "tokenizer_json.js", FOLDER "sentencepiece.js",
-                                        FOLDER "text.js",           FOLDER "translate.js",
-                                        FOLDER "workers.js"};
-    const size_t n = sizeof parts / sizeof *parts - !w->r->memory;
+    const struct {
+        const char *file;
+        bool wanted;
+    } parts[] = {{FOLDER "model.js", true},
+                 {FOLDER "tokenizer.js", true},
+                 {FOLDER "tokenizer_json.js", true},
+                 {FOLDER "sentencepiece.js", true},
+                 {FOLDER "text.js", true},
+                 {FOLDER "translate.js", true},
+                 {FOLDER "workers.js", w->r->memory > 0}};
     fprintf(f, "// %s.js: made by Sinter %s.\n\nexport const artefact = ", w->o->name,
             w->manifest.version);
     print_artefact(w, f);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].wanted) continue;
         fputs("\n", f);
-        if (!print_text(w, parts[i], f)) return false;
+        if (!print_text(w, parts[i].file, f)) return false;
     }
     return true;
 }
