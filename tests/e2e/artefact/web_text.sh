@@ -24,6 +24,7 @@ END
 "$sinter" compile kinds -o web --target wasm32 --entries forward,embed || fail "compile an encoder"
 cat >web/text.js <<'END'
 import fs from 'node:fs';
+import http from 'node:http';
 import { load } from './kinds.js';
 const [pieces, other, ...kinds] = process.argv.slice(2), read = (file) => fs.readFileSync(file, 'utf8').split('\n');
 const open = (kind) => load({ tokenizer: new URL(`../tok/${kind}/`, import.meta.url) });
@@ -45,6 +46,19 @@ for (const decoder of refused) {
   fs.writeFileSync('tok/refused/tokenizer.json', JSON.stringify({ ...JSON.parse(fs.readFileSync('tok/alone/tokenizer.json')), decoder }));
   await open('refused').catch((e) => console.log('refused', e.message.includes('does not read a')));
 }
+// a server that fails is not one without a file
+let status = 404;
+const server = http.createServer((asked, answer) => {
+  if (asked.url === '/tokenizer.json') answer.end(fs.readFileSync('tok/alone/tokenizer.json'));
+  else answer.writeHead(status).end();
+});
+await new Promise((f) => server.listen(0, '127.0.0.1', f));
+const remote = () => load({ tokenizer: `http://127.0.0.1:${server.address().port}/` });
+console.log('served', (await remote()).encode('aba').join());
+status = 503;
+await remote().catch((e) => console.log('fails', e.message));
+server.closeAllConnections();
+server.close();
 await open('words').catch((e) => console.log('words', e.message));
 const vocab = await open('vocab'), texts = fs.readFileSync(`${other}/strings.txt`, 'utf8').split('\n__ggml_vocab_test__\n');
 const ids = read(`${other}/bert/ids.txt`);
@@ -77,7 +91,7 @@ while read -r line; do
     ids=$(printf '%s' "$line" | "$sinter" tokenizer encode kinds --special)
     grep -q "^ids $ids\$" web/out || fail "ids of $line"
 done <lines
-for line in "words .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
+for line in "served 10" "fails .*tokenizer_config.json: the server says 503" "words .*does not read .*token ids" "vocab -1" "decoded hello world, 12$" "near 4 true" "kinds: the text is empty" \
     "kinds: embed: T is 42, not 1 to 32"; do
     grep -q "^$line" web/out || fail "no line \"$line\""
 done

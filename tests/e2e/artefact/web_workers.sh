@@ -58,6 +58,14 @@ for (let i = 0; i < 6; i++) {
   [s, t].forEach((x) => x.free());
 }
 console.log('at once', same);
+// a worker that comes to the next run after close() waits there
+const late = await open(1);
+late.exports.team(3, 1);
+late.close();
+await late.startWorker(await WebAssembly.compile(fs.readFileSync('workers/story.wasm')), 1);
+await new Promise((f) => setTimeout(f, 30));
+console.log('late', late.ended);
+late.close();
 for (const n of [0, 1.5, 65]) await open(n).catch((e) => console.log(e.message));
 globalThis.crossOriginIsolated = false;
 console.log('page', (await open(3)).threads);
@@ -72,7 +80,7 @@ await open(3).catch((e) => console.log(e.message.replace(/[12] of 2/, 'N')));
 END
 timeout 60 node workers/run.js >workers/out 2>&1 || fail "workers in Node end with $?"
 for line in "alone 1 true 16" "threads 1 true" "threads 2 true true" "threads 3 true true true" "closed 1 true" \
-    "lost story: worker 2 of 2 is lost (it has ended): load the model again 1" "trapped unreachable" "at once true" \
+    "lost story: worker 2 of 2 is lost (it has ended): load the model again 1" "trapped unreachable" "at once true" "late undefined" \
     "ended story: a call failed (unreachable): load the model again 1" \
     "story: threads: 0 is not" "story: threads: 1.5 is not" "story: threads: 65 is not" "page 1" "usual true" \
     "story: 9 bytes of weights" "story: worker N does not start: .*load({ threads: 1 })"; do

@@ -8,7 +8,9 @@ async function readBytes(url) {
     return fs.readFile(url).then((b) => new Uint8Array(b), () => null);
   }
   const response = await fetch(url);
-  return response.ok ? new Uint8Array(await response.arrayBuffer()) : null;
+  if (response.ok) return new Uint8Array(await response.arrayBuffer());
+  if (response.status < 500) return null; // some servers say 403 of files that do not exist
+  throw new SinterError(`${url}: the server says ${response.status} ${response.statusText}`);
 }
 
 // Merges the neighbours of the best rank until no pair has one. rank(a, b): a number, less is better; or undefined.
