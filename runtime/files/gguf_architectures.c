@@ -598,7 +598,8 @@ const char *sn_gguf_architecture(int i) {
     return i >= 0 && i < ARCHITECTURES ? architectures[i].name : NULL;
 }
 
-const sn_gguf_key *gguf_architecture_key(const architecture *a, const sn_gguf *g, const char *key) {
+const sn_gguf_key *sn_gguf_architecture_key(const architecture *a, const sn_gguf *g,
+                                            const char *key) {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", a->name, key);
     return sn_gguf_find(g, name);
@@ -607,10 +608,10 @@ const sn_gguf_key *gguf_architecture_key(const architecture *a, const sn_gguf *g
 static bool fits(const architecture *a, const sn_weights *w, const sn_gguf *g) {
     if (a->marker) return sn_weights_find(w, a->marker);
     return !a->marker_key ||
-           sn_gguf_number(gguf_architecture_key(a, g, a->marker_key), 0) > a->marker_above;
+           sn_gguf_number(sn_gguf_architecture_key(a, g, a->marker_key), 0) > a->marker_above;
 }
 
-const architecture *gguf_architecture_of(const sn_weights *w) {
+const architecture *sn_gguf_architecture_of(const sn_weights *w) {
     const sn_gguf *g = sn_weights_gguf(w);
     const sn_gguf_key *k = sn_gguf_find(g, "general.architecture");
     for (int i = 0; i < ARCHITECTURES; i++)
@@ -619,7 +620,7 @@ const architecture *gguf_architecture_of(const sn_weights *w) {
     return NULL;
 }
 
-const char *gguf_find_pair(const pair *p, const char *gguf, bool *found) {
+const char *sn_gguf_find_pair(const pair *p, const char *gguf, bool *found) {
     while (p->gguf && strcmp(p->gguf, gguf) != 0) p++;
     *found = p->gguf != NULL;
     return p->ours;
@@ -651,7 +652,7 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
     if ((size_t)(dot - rest) >= sizeof stem) return false;
     snprintf(stem, sizeof stem, "%.*s", (int)(dot - rest), rest);
     cut_number(stem, sizeof stem, number);
-    const char *ours = gguf_find_pair(layer ? a->layers : a->tensors, stem, &found);
+    const char *ours = sn_gguf_find_pair(layer ? a->layers : a->tensors, stem, &found);
     if (!found || (plain && !sn_ends_with(ours, "."))) return false;
     const char *place = *number ? strstr(ours, "%d") : NULL;
     if (place) {
@@ -666,7 +667,7 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
 }
 
 bool sn_gguf_rename(sn_weights *w, sn_error *err) {
-    const architecture *a = gguf_architecture_of(w);
+    const architecture *a = sn_gguf_architecture_of(w);
     if (!a) return true;
     if (!sn_weights_rename(w, rename_tensor, a, err) || !sn_weights_split(w, err)) return false;
     sn_weights_as_row(w, "shared_expert_gate.weight");

@@ -37,12 +37,13 @@ typedef struct architecture {
 } architecture;
 
 /* The architecture of a file opened as weights; NULL: it is not known. */
-const architecture *gguf_architecture_of(const sn_weights *w);
+const architecture *sn_gguf_architecture_of(const sn_weights *w);
 
 /* The value of the key NAME.key of the architecture; NULL: absent. */
-const sn_gguf_key *gguf_architecture_key(const architecture *a, const sn_gguf *g, const char *key);
+const sn_gguf_key *sn_gguf_architecture_key(const architecture *a, const sn_gguf *g,
+                                            const char *key);
 
 /* The name here of a key or stem; *found: the table has it. */
-const char *gguf_find_pair(const pair *p, const char *gguf, bool *found);
+const char *sn_gguf_find_pair(const pair *p, const char *gguf, bool *found);
 
 #endif

@@ -49,7 +49,7 @@ static void set_value(making *m, const char *key, const sn_gguf_key *k) {
 }
 
 static const sn_gguf_key *find_key(const making *m, const char *key) {
-    return gguf_architecture_key(m->a, m->g, key);
+    return sn_gguf_architecture_key(m->a, m->g, key);
 }
 
 /* A key that the model can only have with one value. */
@@ -76,7 +76,7 @@ static void take_keys(making *m) {
         const sn_gguf_key *k = &m->g->key[i];
         if (strncmp(k->name, m->a->name, n) || k->name[n] != '.') continue;
         bool found;
-        const char *key = k->name + n + 1, *ours = gguf_find_pair(m->a->keys, key, &found);
+        const char *key = k->name + n + 1, *ours = sn_gguf_find_pair(m->a->keys, key, &found);
         const bool text =
             !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout") ||
             !strcmp(key, "rope.dimension_sections") ||
@@ -243,7 +243,7 @@ static void check_keys(making *m) {
     const sn_gguf_key *head = find_key(m, "attention.key_length");
     double d_head = head ? sn_gguf_number(head, 0) : heads > 0 ? width / heads : 0;
     bool has_width;
-    const char *key = gguf_find_pair(m->a->keys, "attention.key_length", &has_width);
+    const char *key = sn_gguf_find_pair(m->a->keys, "attention.key_length", &has_width);
     if (key && !head && d_head > 0) set(m, key, cJSON_CreateNumber(d_head));
     if (has_width && !key && heads > 0) need_value(m, "attention.key_length", width / heads);
     need_value(m, "attention.value_length", d_head);
@@ -379,7 +379,7 @@ static void fail_architecture(const sn_gguf *g, sn_error *err) {
 
 sn_config *sn_gguf_config(const sn_weights *w, sn_error *err) {
     const sn_gguf *g = sn_weights_gguf(w);
-    making m = {.w = w, .g = g, .a = gguf_architecture_of(w)};
+    making m = {.w = w, .g = g, .a = sn_gguf_architecture_of(w)};
     if (!m.a) {
         fail_architecture(g, err);
         return NULL;
