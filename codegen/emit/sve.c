@@ -46,8 +46,8 @@ em_val em_load_quads(em *e, em_type t, em_val p) {
     return to_fixed(e, em_intrinsic(e, "llvm.aarch64.sve.ld1rq", &v, 1, args, 2), t);
 }
 
-/* The vectors v[n], computed before what follows. Multiply-adds of SVE take lanes from the first 8 registers only. LLVM would give some of these to
- * the vectors, mostly accumulators, and spill the others in every step: so it must not. */
+/* Multiply-adds of SVE take lanes from the first 8 registers only. LLVM would give some of these to the
+ * vectors, mostly accumulators, and spill the others in every step: these vectors get later ones. */
 void em_in_order(em *e, em_val *v, int n) {
     enum { MAX = 32, FIELD = 8, FIRST = 8 };
     if (n < 2 || n > MAX) {

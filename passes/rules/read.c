@@ -255,8 +255,9 @@ void sn_rules_read(sn_rules *rules) {
         if (rules->rule[i].row) size += strlen(rules->rule[i].row) + strlen(rules->rule[i].when);
     reader r = {.next = calloc(size + SPARE, sizeof *r.next)};
     rules->form = calloc((size_t)rules->n, sizeof *rules->form);
-    rules->of_op = calloc((size_t)rules->n * SN_OP_COUNT, sizeof *rules->of_op);
-    rules->wrong = r.next && rules->form && rules->of_op ? NULL : "";
+    if (r.next && rules->form)
+        rules->of_op = calloc((size_t)rules->n * SN_OP_COUNT, sizeof *rules->of_op);
+    rules->wrong = rules->of_op ? NULL : "";
     for (int i = 0; i < rules->n && !rules->wrong; i++) {
         if (rules->rule[i].row) read_row(&r, &rules->rule[i], &rules->form[i]);
         if (r.failed) rules->wrong = rules->rule[i].name;

@@ -138,6 +138,7 @@ static sn_node *build(const match *k, const sn_term *t) {
 }
 
 sn_node *sn_rules_apply(const sn_rules *rules, struct sn_raiser *r, int level, sn_node *n) {
+    if (!rules->of_op) sn_module_fail(n->m, SN_ERR_MEMORY, "out of memory for the rewrite rules");
     for (int i = rules->begin[n->op]; i < rules->begin[n->op + 1]; i++) {
         const sn_rule_row *rule = &rules->rule[rules->of_op[i]];
         const sn_form *f = &rules->form[rules->of_op[i]];

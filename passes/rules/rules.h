@@ -72,7 +72,8 @@ typedef struct sn_rules {
     const char *wrong;          /* the first rule with a mistake; NULL: none */
 } sn_rules;
 
-/* Once for each table, before it is applied. */
+/* Once for each table, before it is applied. Without memory of_op is NULL, and applying it fails the
+ * module: without rules its results would have other bits. */
 void sn_rules_read(sn_rules *rules);
 /* What the first rule makes of n that applies at the level, or NULL. r: for rules that need it. */
 sn_node *sn_rules_apply(const sn_rules *rules, struct sn_raiser *r, int level, sn_node *n);

@@ -164,12 +164,14 @@ static const pair llama_tensors[] = {{"token_embd", "model.embed_tokens"},
                                      {"output_norm", "model.norm"},
                                      {"output", "lm_head"},
                                      {NULL, NULL}};
-#define LLAMA_LAYERS                                                                               \
+#define ATTENTION_LAYERS                                                                           \
     {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},                              \
-        {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"},                            \
-        {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},                  \
-        {"attn_output", "self_attn.o_proj"}, {"ffn_gate", "mlp.gate_proj"},                        \
-        {"ffn_up", "mlp.up_proj"}, {                                                               \
+        {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"}, {                          \
+        "attn_output", "self_attn.o_proj"                                                          \
+    }
+#define LLAMA_LAYERS                                                                               \
+    ATTENTION_LAYERS, {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},    \
+        {"ffn_gate", "mlp.gate_proj"}, {"ffn_up", "mlp.up_proj"}, {                                \
         "ffn_down", "mlp.down_proj"                                                                \
     }
 static const pair llama_layers[] = {
@@ -264,11 +266,6 @@ static const pair kimi_layers[] = {LATENT_LAYERS,
 #define MAMBA2_LAYERS(scope)                                                                       \
     STATE_LAYERS(scope), {"ssm_norm", scope ".norm"}, {                                            \
         "ssm_dt", scope ".dt_bias."                                                                \
-    }
-#define ATTENTION_LAYERS                                                                           \
-    {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},                              \
-        {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"}, {                          \
-        "attn_output", "self_attn.o_proj"                                                          \
     }
 static const pair granite_hybrid_layers[] = {
     ATTENTION_LAYERS,
